@@ -236,7 +236,7 @@ class NodeState:
         self.plan.set(planned)
 
     def _plan(self, inputs: _PlanInputs) -> Plan:
-        """Make the plan anew, and note the units and waits that come with it."""
+        """Make the plan again, and note the units and waits that come with it."""
         snapshot, before, usage = inputs.snapshot, inputs.before, self._ledger.usage()
         self._counting = plan_units(inputs.offers, snapshot, usage, before, inputs.counting, _too_long)
         offers = self._counting.offers

@@ -128,7 +128,7 @@ def _id_lengths(card: AdvertisedDevice) -> Iterator[tuple[int, int]]:
     yield from _counted_lengths(card.kept).items()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _counted_lengths(ids: tuple[str, ...]) -> Mapping[int, int]:
     """Length in bytes to the number of IDs with that length. The kept IDs of a card seldom change."""
     return Counter(map(len, map(str.encode, ids)))

@@ -11,11 +11,6 @@ from agent.core.model import Allocation, Owner
 SHOWN_AFTER = 60.0
 
 
-def allocations_with_owner(allocations: Iterable[Allocation]) -> list[Allocation]:
-    """The allocations with a known container."""
-    return [allocation for allocation in allocations if allocation.owner is not None]
-
-
 def owners_of_earlier_lives(
     allocations: Iterable[Allocation], ids: Collection[str], life: str
 ) -> dict[str, Owner]:

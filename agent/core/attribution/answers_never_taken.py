@@ -30,6 +30,5 @@ def abandoned_ids(in_use: AllocationsInUse, scene: Scene) -> frozenset[str]:
     if not scene.candidates:
         return frozenset()
     alive = scene.alive
-    return frozenset(
-        it.id for it in in_use.all_without_owner() if it.claim is not None and it.claim.uid not in alive
-    )
+    without_owner = in_use.all_without_owner()
+    return frozenset(it.id for it in without_owner if it.claim is not None and it.claim.uid not in alive)

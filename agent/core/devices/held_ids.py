@@ -92,6 +92,8 @@ class HeldIds:
 
     def chosen(self, choice: IdChoice) -> tuple[str, ...]:
         """The IDs that are chosen, sorted."""
+        if not self.ids:
+            return ()  # one value stands for all cards without an ID in use: it keeps no answers
         known = self._answers.get(choice)
         if known is None:
             known = self._answers[choice] = self._choose(choice)
@@ -107,6 +109,8 @@ class HeldIds:
 
     def in_range(self, ids: IdRange) -> tuple[str, ...]:
         """The IDs of this range, sorted."""
+        if not self.ids:
+            return ()
         if ids not in self._in_range:
             outside = frozenset(self.chosen(OutsideRanges((ids,))))
             inside = [it for it in self.ids if it not in outside] if outside else self.ids
@@ -115,6 +119,8 @@ class HeldIds:
 
     def numbers(self, ids: IdRange) -> tuple[int, ...]:
         """The share numbers of the IDs in this range, highest first."""
+        if not self.ids:
+            return ()
         if ids not in self._numbers:
             end = len(ids.stem) + len("::")
             self._numbers[ids] = tuple(sorted((int(it[end:]) for it in self.in_range(ids)), reverse=True))

@@ -44,6 +44,8 @@ class AskKubelet(Struct, frozen=True):
 
     allocation: str
     resource: str
+    #: The allocation is too young to be released: the kubelet may be asked again after the grace.
+    is_young: bool = False
 
 
 class SetForgotten(Struct, frozen=True):

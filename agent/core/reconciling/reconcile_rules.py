@@ -69,11 +69,9 @@ def reconcile(
             )
         )
     }
-    judged = [
-        it
-        for it in allocations
-        if it.id in releasable or (it.id not in busy and it.id in grants and _granted_before(it, evidence))
-    ]
+    written = {it.id for it in allocations if it.id in grants and _granted_before(it, evidence)}
+    judged_ids = releasable | written.difference(busy)
+    judged = [it for it in allocations if it.id in judged_ids]
     cases = _build_cases(allocations, judged, owners, lives, superseded, freed, evidence, releasable)
     verdicts = (_decide(it, evidence) for it in cases)
     return [*changes, *(it for it in verdicts if it is not None)]
@@ -189,7 +187,7 @@ def _decide(case: _Case, evidence: Evidence) -> Change | None:
     allocation = case.allocation
     if not case.releasable:
         is_doubted = evidence.pods is not None and case.granted and not (case.shown or case.runs)
-        return AskKubelet(allocation.id, allocation.resource) if is_doubted else None
+        return AskKubelet(allocation.id, allocation.resource, is_young=True) if is_doubted else None
     if allocation.state is not AllocationState.DONE:
         return None if case.granted else Release(allocation.id, "never answered")
     if evidence.pods is None:
@@ -242,9 +240,12 @@ def _overtaken_ids(
     """Ids of answers that the kubelet's checkpoint lacks although it has a later one of the same life.
 
     The kubelet admits one container at a time, and keeps each answer in memory before it asks for the next. A
-    file with one answer was written from a memory that had received all earlier ones.
+    file with one answer was written from a memory that had received all earlier ones. A kubelet without its
+    record of running containers asks for several at a time, so nothing follows from the file then.
     """
     overtaken: set[str] = set()
+    if any(it.forgotten or it.life != evidence.life for it in allocations if it.owner is not None):
+        return overtaken
     is_later_there = False
     for allocation in reversed(allocations):
         if not (_is_answered_here(allocation) and _granted_before(allocation, evidence)):
@@ -290,7 +291,7 @@ def _build_cases(
     for allocation in wanted:
         is_known = allocation.id in shown and allocation.id in grants and allocation.id not in anew
         if is_known and allocation.state is AllocationState.DONE and not (allocation.forgotten or read):
-            continue  # spares a case for what every source shows, of which nothing would come
+            continue  # every source shows the allocation: a case would change nothing
         owner = owners[allocation.id]
         missing = allocation.id not in grants and allocation.id not in shown
         yield _Case(

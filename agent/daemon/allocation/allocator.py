@@ -18,7 +18,7 @@ from agent.core.allocation.admission import Admitted, admit, refuse_outdated, re
 from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.answer_annotations import annotations_of
 from agent.core.allocation.container_edit_checks import check_edits
-from agent.core.allocation.current_holders import allocations_with_owner, owners_to_ask_about
+from agent.core.allocation.current_holders import owners_to_ask_about
 from agent.core.allocation.ledger import Ledger
 from agent.core.allocation.scene import Scene
 from agent.core.allocation.vendor_requests import devices_of, request_of
@@ -177,7 +177,7 @@ class Allocator:
         scene = await self._confirm_earlier_answers(self._scene(), resource)
         requests = [admit(scene, resource, ids) for ids in containers]
         ids = list(dict.fromkeys(chain.from_iterable(request.ids for request in requests)))
-        if holders := allocations_with_owner(self._ledger.holders(resource, ids)):
+        if holders := self._ledger.holders(resource, ids):
             await refuse_held(self._evidence, holders, resource, ids)
             scene = self._scene()
             requests = [admit(scene, resource, ids) for ids in containers]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from agent.core.allocation.current_holders import owners_of_earlier_lives
 from agent.core.allocation.holder_texts import owner_name
@@ -12,9 +12,11 @@ from agent.daemon.allocation.allocate_evidence import KubeletEvidence
 
 
 async def refuse_held(
-    evidence: KubeletEvidence, holders: Sequence[Allocation], resource: str, ids: Sequence[str]
+    evidence: KubeletEvidence, holders: Collection[Allocation], resource: str, ids: Sequence[str]
 ) -> None:
-    """Refuse device IDs that a running pod has. `holders`: allocations with an owner that hold one of them.
+    """Refuse device IDs that a running pod has. `holders`: the allocations that hold one of them.
+
+    An allocation that was answered a moment ago has no owner yet; the kubelet may err about its IDs, too.
 
     Raises:
         StillHeld: The kubelet lost its checkpoint, and takes the devices of running pods for free.

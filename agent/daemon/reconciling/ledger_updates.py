@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import structlog
 
@@ -53,8 +53,8 @@ class LedgerUpdates:
         self._request_checkpoint = request_checkpoint
         self._clock = clock
         self._request_again_after = request_again_after
-        #: Allocation to the time at which the kubelet was last asked because of it.
-        self._asked_at: dict[str, float] = {}
+        #: Allocation, and whether the allocation was young, to the time at which the kubelet was last asked.
+        self._asked_at: dict[tuple[str, bool], float] = {}
         #: Vendor and mark to the logged reason why its slices could not be removed.
         self._not_removed: dict[tuple[str, str], str] = {}
         self.actions: Counter[str] = Counter()
@@ -125,7 +125,7 @@ class LedgerUpdates:
     def _confirm(self, allocation: Allocation, change: Confirm) -> None:
         self._ledger.confirm(allocation.id, change.owner, change.life)
         if change.owner.pod:
-            self._asked_at.pop(allocation.id, None)  # the kubelet shows the pod: the doubt is over
+            self._forget_doubt(allocation.id)  # the kubelet shows the pod
         if change.owner == allocation.owner and allocation.state is AllocationState.DONE:
             return  # only the life of the kubelet is another one
         self.actions["confirm"] += 1
@@ -137,13 +137,21 @@ class LedgerUpdates:
             **_log_fields(allocation),
         )
 
+    def keep_doubts(self, doubted: Collection[str]) -> None:
+        """Forget that the kubelet was asked, but for these allocations, which are doubted now."""
+        self._asked_at = {key: at for key, at in self._asked_at.items() if key[0] in doubted}
+
+    def _forget_doubt(self, allocation: str) -> None:
+        for is_young in (True, False):
+            self._asked_at.pop((allocation, is_young), None)
+
     def may_ask(self, doubt: AskKubelet) -> bool:
         """Whether the kubelet was not asked lately because of this allocation: it may not know yet."""
-        asked_at = self._asked_at.get(doubt.allocation, float("-inf"))
+        asked_at = self._asked_at.get((doubt.allocation, doubt.is_young), float("-inf"))
         return self._clock() - asked_at >= self._request_again_after
 
     def _ask_kubelet(self, doubt: AskKubelet) -> None:
-        self._asked_at[doubt.allocation] = self._clock()
+        self._asked_at[doubt.allocation, doubt.is_young] = self._clock()
         self.actions["doubt"] += 1
         self._request_checkpoint(doubt.resource)
 
@@ -183,7 +191,7 @@ class LedgerUpdates:
             finally:
                 self._allocator.busy.discard(allocation.id)
         self._ledger.release(allocation.id, reason, self._clock())
-        self._asked_at.pop(allocation.id, None)
+        self._forget_doubt(allocation.id)
         self.actions["release"] += 1
         log.info("allocation released", reason=reason, **_log_fields(allocation))
         return True

@@ -233,6 +233,8 @@ class Reconciler:
             began, owned = self._clock(), self._ids_with_owner()
             evidence = await self._sources.evidence(prove=True)
             changes = self._decide(evidence, began, owned)
+        if evidence.pods is not None and evidence.granted is not None:
+            self._updates.keep_doubts({it.allocation for it in changes if isinstance(it, AskKubelet)})
         # Nothing is awaited from here to the last change that needs no hardware: the ledger is the one that
         # was decided on.
         if evidence.granted is None:
@@ -273,12 +275,9 @@ class Reconciler:
         """
         if self._next_look is not None:
             self._next_look.cancel()
-        times = [
-            it.since + age
-            for it in self._answers_without_owner()
-            for age in (TAKEN_WITHIN, self._timing.grace)
-        ]
-        if (due := min((it for it in times if it > judged_at), default=None)) is not None:
+        since = [it.since for it in self._answers_without_owner()]
+        times = (began + age for began in since for age in (TAKEN_WITHIN, self._timing.grace))
+        if (due := min((time for time in times if time > judged_at), default=None)) is not None:
             wait = max(0.0, due - self._clock()) + 0.001
             self._next_look = asyncio.get_running_loop().call_later(wait, self._look_at_due)
 

@@ -162,9 +162,13 @@ class Recovery:
         return self._record_allocations([it for it in recovered if not self._is_known(it.allocation)])
 
     def _is_known(self, allocation: Allocation) -> bool:
-        return self._ledger.get(allocation.id) is not None or bool(
-            self._ledger.holders(allocation.resource, allocation.ids)
-        )
+        """Whether the ledger has the allocation, or other allocations with all of its IDs.
+
+        A container may have IDs of an init container and others: one known ID says nothing of the rest.
+        """
+        holders = self._ledger.holders(allocation.resource, allocation.ids)
+        held = {one for it in holders for one in it.ids}
+        return self._ledger.get(allocation.id) is not None or held.issuperset(allocation.ids)
 
     def _record_allocations(self, recovered: Sequence[RecoveredAllocation]) -> Sequence[RecoveredAllocation]:
         for change in recovered:

@@ -298,6 +298,10 @@ def test_an_answer_that_the_kubelet_has_passed_needs_a_moment_alone_to_appear() 
     assert found(one, two, proven=False) == found(one, two, steady=False) == []
     assert found(replace(one, life="k0"), two) == found(one, replace(two, life="k0")) == []
     assert found(one, replace(two, source=AllocationSource.KUBELET)) == []
+    forgotten = allocation("old", ["c"], owner=Owner("uid-old", "main"), life=LIFE)
+    # A kubelet that lost its record asks for several containers at a time.
+    assert found(replace(forgotten, forgotten=True), one, two) == []
+    assert found(replace(forgotten, life="k0"), one, two) == []
     assert found(one, two, shown=pods(two={"main": ["b"]}, web={"main": ["a"]})) == []
 
 
@@ -310,8 +314,8 @@ def test_what_the_kubelets_file_alone_shows_is_asked_about_at_once_and_not_relea
     def found(*its: Allocation, shown: Pods | None = None, **fields: Any) -> list[Change]:
         return changes([it, *its], granted, pods() if shown is None else shown, **{"life": LIFE, **fields})
 
-    assert found() == [AskKubelet("one", GPU)]
-    assert found(later)[0] == AskKubelet("one", GPU)
+    assert found() == [AskKubelet("one", GPU, is_young=True)]
+    assert found(later)[0] == AskKubelet("one", GPU, is_young=True)
     assert found(running=frozenset({"uid-web"})) == []
     assert found(shown=pods(web={"main": ["a"]})) == [Confirm("one", WEB, LIFE)]
     assert not [it for it in found(life="k2") if not isinstance(it, Confirm)]

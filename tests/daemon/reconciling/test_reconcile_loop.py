@@ -596,6 +596,31 @@ async def test_a_doubt_that_the_kubelet_has_ended_by_a_list_may_come_again_at_on
     assert node.log.count(f"ask again for {XPU}") == 2
 
 
+async def test_a_list_with_a_known_pod_ends_the_doubt_about_the_pod_too() -> None:
+    """A kubelet that has just started lists the pods of the API server some seconds later."""
+    node = Node([held()], [entry("a1")])
+    await node.quick()
+    node.pods = ALIVE
+    await node.quick()
+    node.pods = {}
+    await node.quick()
+
+    assert node.log.count(f"ask again for {XPU}") == 2
+
+
+async def test_a_question_about_a_young_answer_does_not_use_up_the_one_after_the_grace() -> None:
+    """A plain init container is in no list while it runs."""
+    node = Node([held(since=999.0, owner=Owner("uid-web", "main"))], [entry("a1")])
+    asked = []
+
+    for seconds in (0.0, 1.0, GRACE, 1.0):
+        node.now += seconds
+        await node.quick()
+        asked.append(node.log.count(f"ask again for {XPU}"))
+
+    assert asked == [1, 1, 2, 2]
+
+
 # When a pass comes
 
 
@@ -1070,6 +1095,16 @@ async def test_where_some_of_our_checkpoint_was_lost_pod_resources_adds_what_it_
         (("a::1",), AllocationSource.ALLOCATE),
         (("a::2",), AllocationSource.POD_RESOURCES),
     ]
+
+
+async def test_one_known_id_of_a_container_says_nothing_of_its_others() -> None:
+    """The kubelet gives the IDs of an init container to the main container once more."""
+    shown = {("default", "web"): {"main": {XPU: frozenset({"a::1", "a::2"})}}}
+    it = Node([held(owner=None)], entries=None, pods=shown, ledger_is_short=True)
+
+    await it.full()
+
+    assert [one.ids for one in it.ledger.in_use()] == [("a::1",), ("a::1", "a::2")]
 
 
 async def test_what_a_scheduler_gave_by_itself_keeps_nothing_from_being_taken_back() -> None:
