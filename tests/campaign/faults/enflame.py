@@ -9,14 +9,12 @@ from random import Random
 
 from scenarios.enflame import DRS
 
-from ..bed import LOOK, Bed
+from ..bed import CAP, LOOK, Bed
 from ..enflame import EnflameCards
 from ..hardware import Offer
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
 
-#: Seconds until a command must have been run.
-REACHED = 8.0
 #: Commands of the tool by which each slice comes ...
 STEPS = tuple((command, when) for command in ("create", "destroy") for when in ("before", "after"))
 #: ... and by which a card's first and last one do, where nobody else has one there.
@@ -37,7 +35,7 @@ def has_enflame(bed: Bed) -> bool:
 async def _admitted(bed: Bed, traffic: Traffic) -> str:
     """The uid of a pod with a slice, asked for until it is had; empty where it is not."""
     (offer,) = (it for it in bed.hardware.offers if it.name == DRS)
-    until = time.monotonic() + REACHED
+    until = time.monotonic() + CAP
     while bed.agent.runs and time.monotonic() < until:
         pod = traffic.single(offer)
         if await bed.admit(pod):
@@ -72,7 +70,7 @@ class DiesAt(Fault):
         async def died() -> bool:
             return its.stub.killed() > before
 
-        reached = await bed.comes(died, REACHED)
+        reached = await bed.comes(died, CAP)
         if reached and self._both:
             await bed.agent.kill()
         await passing

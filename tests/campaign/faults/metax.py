@@ -6,14 +6,11 @@ import asyncio
 from functools import partial
 from random import Random
 
-from ..bed import Bed
+from ..bed import CAP, Bed
 from ..hardware import Offer
 from ..metax import STEPS, MetaXCards
 from ..traffic import Traffic
 from .fault import Fault, Kind, Unreached
-
-#: Seconds until the process must have come by a call.
-REACHED = 5.0
 
 
 def cards(bed: Bed) -> MetaXCards:
@@ -50,7 +47,7 @@ class DiesAt(Fault):
         async def died() -> bool:
             return its.stub.killed() > before
 
-        reached = await bed.comes(died, REACHED)
+        reached = await bed.comes(died, CAP)
         if reached and self._both:
             await bed.agent.kill()
         await passing
