@@ -585,20 +585,12 @@ async def test_owners_that_the_next_file_may_lack_are_read_before_the_kubelet_is
     assert node.states() == {"a1": "released", "a2": "released"}
 
 
-async def test_a_doubt_that_the_kubelet_has_ended_by_a_list_may_come_again_at_once() -> None:
-    node = Node([held(owner=None)], [entry("a1")])
-    await node.quick()
-    node.pods = ALIVE
-    await node.quick()
-    node.pods = {}
-    await node.quick()
-
-    assert node.log.count(f"ask again for {XPU}") == 2
-
-
-async def test_a_list_with_a_known_pod_ends_the_doubt_about_the_pod_too() -> None:
+@pytest.mark.parametrize("owner", [None, WEB])
+async def test_a_doubt_that_the_kubelet_has_ended_by_a_list_may_come_again_at_once(
+    owner: Owner | None,
+) -> None:
     """A kubelet that has just started lists the pods of the API server some seconds later."""
-    node = Node([held()], [entry("a1")])
+    node = Node([held(owner=owner)], [entry("a1")])
     await node.quick()
     node.pods = ALIVE
     await node.quick()
