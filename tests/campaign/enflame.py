@@ -110,8 +110,9 @@ class EnflameCards(Enflame):
 
     def _ours(self) -> Iterator[tuple[str, str]]:
         for path in self._own.glob("slices-*.json"):
-            for allocation, uuid in json.loads(path.read_text())["ours"]:
-                yield uuid, allocation
+            with suppress(FileNotFoundError):  # removed with the last slice of its card
+                for allocation, uuid in json.loads(path.read_text())["ours"]:
+                    yield uuid, allocation
 
     def take(self, name: str) -> None:
         """Remove a slice from under whoever has it."""
