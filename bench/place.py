@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,10 +123,21 @@ class Place:
         Raises:
             Refused: One of them failed.
         """
-        timing = await self.kubelet.allocate(resource, ids, calls)
-        if timing.errors:
-            raise Refused(f"Allocate failed: {timing.error}")
-        return timing
+        return _without_errors(await self.kubelet.allocate(resource, ids, calls))
+
+    async def allocate_each(self, ids: Sequence[str], resource: str = GPU) -> Timing:
+        """One Allocate for each of these IDs, one after the other, as a kubelet gives IDs that are free.
+
+        Raises:
+            Refused: One of them failed.
+        """
+        return _without_errors(await self.kubelet.allocate_each(resource, ids))
+
+
+def _without_errors(timing: Timing) -> Timing:
+    if timing.errors:
+        raise Refused(f"Allocate failed: {timing.error}")
+    return timing
 
 
 def forget(directory: Path, api: SimApiServer) -> None:

@@ -21,6 +21,8 @@ from .allocate import SETTLED, WARM
 RUNS = 7
 #: The p99 of a hundred calls is the second slowest of them: one late wake-up of the machine decides it.
 CALLS = 500
+#: 600 device IDs: each call gets one that is free.
+REPLICAS = 75
 PROBES = 20
 CARDS = 4
 #: The kubelet's own, where a probe names none.
@@ -44,13 +46,15 @@ async def measure(subject: Subject, pace: Pace) -> list[Row]:
     async with place(subject) as here:
         for _ in range(pace.runs(RUNS)):
             async with _clients(""):
-                before = await _allocates(here, Setup(http=address))
-            async with here.running(Setup(http=address)):
+                before = await _allocates(here, Setup(REPLICAS, http=address))
+            async with here.running(Setup(REPLICAS, http=address)):
                 await asyncio.sleep(SETTLED)
                 async with _clients(address):
                     after = await _calls(here)
                     probes.append(max([await _probe(address) for _ in range(PROBES)]))
-                    xids.append(max([await here.flip(it, unhealthy=it + 1) for it in range(CARDS)]))
+                    xids.append(
+                        max([await here.flip(it, unhealthy=(it + 1) * REPLICAS) for it in range(CARDS)])
+                    )
             here.forget()
             p50.append(after[0] / before[0])
             p99.append(after[1] / before[1])
@@ -75,9 +79,9 @@ async def _allocates(here: Place, setup: Setup) -> tuple[float, float]:
 
 async def _calls(here: Place) -> tuple[float, float]:
     """p50 and p99 of an Allocate, microseconds."""
-    devices = await here.device_ids()
-    await here.allocate(devices[:1], WARM)
-    timing = await here.allocate(devices[:1], CALLS)
+    free = await here.device_ids()
+    await here.allocate_each(free[:WARM])
+    timing = await here.allocate_each(free[WARM : WARM + CALLS])
     return timing.p50_us, timing.p99_us
 
 

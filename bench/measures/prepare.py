@@ -27,14 +27,14 @@ async def measure(subject: Subject, pace: Pace) -> list[Row]:
     p50, p99, disk = [], [], 0.0
     async with place(subject) as here:
         partitions = here.directory / "partitions"
-        settings = {"devices": 8, "prepares": True, "partitions": str(partitions)}
+        settings = {"devices": WARM + CALLS, "prepares": True, "partitions": str(partitions)}
         vendors = {"simulated": {"settings": settings}, "nvidia": {"enabled": False}}
         for _ in range(pace.runs(RUNS)):
             async with here.running(Setup(vendors=vendors), resource=RESOURCE):
                 await asyncio.sleep(SETTLED)
-                devices = await here.device_ids(RESOURCE)
-                await here.allocate(devices[:1], WARM, RESOURCE)
-                timing = await here.allocate(devices[:1], CALLS, RESOURCE)
+                free = await here.device_ids(RESOURCE)
+                await here.allocate_each(free[:WARM], RESOURCE)
+                timing = await here.allocate_each(free[WARM:], RESOURCE)
                 p50.append(timing.p50_us / 1000)
                 p99.append(timing.p99_us / 1000)
                 disk = two_durable_writes(here.directory / "state")

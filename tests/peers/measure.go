@@ -16,6 +16,7 @@ type callQuery struct {
 	Resource  string   `json:"resource"`
 	N         int      `json:"n"`
 	IDs       []string `json:"ids"`
+	Each      bool     `json:"each"` // one call for each of the IDs, in place of n calls with all of them
 	Available []string `json:"available"`
 	Must      []string `json:"must"`
 	Size      int32    `json:"size"`
@@ -63,8 +64,12 @@ func (k *fakeKubelet) onPlugin(run func(context.Context, *plugin, callQuery) any
 }
 
 func allocate(ctx context.Context, p *plugin, in callQuery) any {
-	return measure(in.N, func() (any, error) {
-		answer, err := p.client.Allocate(ctx, allocateRequest(in.IDs))
+	n, ids := in.N, func(int) []string { return in.IDs }
+	if in.Each {
+		n, ids = len(in.IDs), func(call int) []string { return in.IDs[call : call+1] }
+	}
+	return measure(n, func(call int) (any, error) {
+		answer, err := p.client.Allocate(ctx, allocateRequest(ids(call)))
 		if err != nil {
 			return nil, err
 		}
@@ -78,7 +83,7 @@ func preferred(ctx context.Context, p *plugin, in callQuery) any {
 			AvailableDeviceIDs: in.Available, MustIncludeDeviceIDs: in.Must, AllocationSize: in.Size,
 		}},
 	}
-	return measure(in.N, func() (any, error) {
+	return measure(in.N, func(int) (any, error) {
 		answer, err := p.client.GetPreferredAllocation(ctx, request)
 		if err != nil {
 			return nil, err
@@ -91,12 +96,12 @@ func preferred(ctx context.Context, p *plugin, in callQuery) any {
 }
 
 // measure counts failed calls but times only those that were answered.
-func measure(n int, call func() (any, error)) timing {
+func measure(n int, call func(number int) (any, error)) timing {
 	result := timing{Calls: max(n, 1)}
 	var took []int64
-	for range result.Calls {
+	for number := range result.Calls {
 		began := time.Now()
-		answer, err := call()
+		answer, err := call(number)
 		elapsed := time.Since(began).Microseconds()
 		if err != nil {
 			if result.Errors++; result.Errors == 1 {

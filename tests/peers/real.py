@@ -255,6 +255,10 @@ class GoClient:
         """Call Allocate n times for one container; `first` holds its container responses."""
         return Timing(**await self._process.call("allocate", resource=resource, ids=list(ids), n=n))
 
+    async def allocate_each(self, resource: str, ids: Sequence[str]) -> Timing:
+        """Call Allocate once for each of the IDs."""
+        return Timing(**await self._process.call("allocate", resource=resource, ids=list(ids), each=True))
+
     async def preferred(
         self, resource: str, available: Sequence[str], must: Sequence[str], size: int, n: int = 1
     ) -> Timing:
