@@ -20,6 +20,7 @@ from .protobuf import BYTES, Malformed, decoded, delimited, fields, text
 from .rpc import call
 
 LIST = "/v1.PodResourcesLister/List"
+GET = "/v1.PodResourcesLister/Get"
 ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 
 #: Fields of one answer. An ID takes four: its entry, its text, its resource and its NUMA node.
@@ -29,6 +30,8 @@ MAX_FIELDS = 1_000_000
 MAX_NAMES = 100_000
 #: Of an answer that is longer, no entry is kept: its decoded entries take several times its bytes.
 KEPT_BYTES = 512 * 1024
+#: Seconds until a kubelet that does not serve Get is tried again: it may have been updated.
+GET_AGAIN_AFTER = 3600.0
 #: For so many IDs at most, each entry is searched for each of them.
 MAX_NEEDLES = 8
 ANY_POD = (b"",)
@@ -49,20 +52,24 @@ class PodResources:
         self._timeout = timeout
         self._turn = anyio.Lock()
         self._next = 0.0
+        self._get_again_at = 0.0
         #: The last whole answer. Calls at the same time may each decode a new entry; the last to end sets it.
         self._listed = ListedPods()
 
-    async def in_use(self, ids: Collection[str] | None = None) -> Pods:
+    async def in_use(self, ids: Collection[str] | None = None, pod: tuple[str, str] | None = None) -> Pods:
         """Return every pod that the kubelet lists, with or without devices.
 
         The list may be incomplete right after a kubelet restart. It never has plain init containers.
 
         With `ids`, pods without one of these IDs may be left out: then most of the answer is not decoded,
-        and an error in that part is not seen.
+        and an error in that part is not seen. With `pod`, all pods but this (namespace, name) may be left
+        out: then the kubelet is asked for one pod, whose answer does not grow with the node.
 
         Raises:
             KubeletError: The kubelet did not answer, refused, or its answer cannot be decoded.
         """
+        if pod is not None and (found := await self._get(*pod)) is not None:
+            return found
         answer = await self._call_in_turn(LIST)
         if ids is None:
             self._listed = await decoded("ListPodResourcesResponse", self._listed.next, answer)
@@ -70,6 +77,25 @@ class PodResources:
         if not (needles := needles_in(answer, ids)):
             return MappingProxyType({})
         return await decoded("ListPodResourcesResponse", partial(pods_in_use, needles=needles), answer)
+
+    async def _get(self, namespace: str, name: str) -> Pods | None:
+        """One pod, or no pod where the kubelet has none of that name; None where Get is not served.
+
+        Get is on by default since 1.34 (feature KubeletPodResourcesGet; texts of errors from
+        pkg/kubelet/apis/podresources/server_v1.go).
+        """
+        if anyio.current_time() < self._get_again_at:
+            return None
+        request = delimited(1, name.encode()) + delimited(2, namespace.encode())
+        try:
+            answer = await self._call_in_turn(GET, request)
+        except KubeletRefused as exc:
+            if exc.text == f"pod {name} in namespace {namespace} not found":
+                return MappingProxyType({})
+            self._get_again_at = anyio.current_time() + GET_AGAIN_AFTER
+            return None
+        # The answer has its pod where a list has its entries.
+        return await decoded("GetPodResourcesResponse", pods_in_use, answer)
 
     async def allocatable(self, resources: Collection[str]) -> frozenset[str]:
         """Return the given resources that have at least one healthy device at the kubelet, free or not.
@@ -85,17 +111,17 @@ class PodResources:
         async with self._turn:
             await anyio.sleep_until(self._next)
 
-    async def _call_in_turn(self, method: str) -> bytes:
+    async def _call_in_turn(self, method: str, request: bytes = b"") -> bytes:
         async with self._turn:
             await anyio.sleep_until(self._next)
             try:
-                return await self._answer(method)
+                return await self._answer(method, request)
             finally:
                 self._next = anyio.current_time() + self._min_interval
 
-    async def _answer(self, method: str) -> bytes:
+    async def _answer(self, method: str, request: bytes) -> bytes:
         try:
-            return await call(self._socket, method, b"", timeout=self._timeout)
+            return await call(self._socket, method, request, timeout=self._timeout)
         except KubeletRefused as exc:
             if exc.status != "RESOURCE_EXHAUSTED":
                 raise

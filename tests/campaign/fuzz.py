@@ -183,7 +183,7 @@ class Node:
     async def ended_owners(self, owners: object) -> tuple[()]:
         return ()
 
-    async def pods_with_ids(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: object, owners: object) -> dict[str, tuple[str, str]]:
         return {}
 
     def plugin(self, resource: str) -> DevicePlugin:

@@ -183,7 +183,7 @@ class Kubelet:
     async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {it for it in owners if it.uid not in self.has}
 
-    async def pods_with_ids(self, resource: str, ids: object) -> dict[str, tuple[str, str]]:
+    async def pods_with_ids(self, resource: str, ids: object, owners: object) -> dict[str, tuple[str, str]]:
         return {}
 
     def hears(self, pod: Candidate) -> None:

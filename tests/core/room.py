@@ -98,7 +98,9 @@ class Room:
     async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {*owners} - {*await self.existing_owners(owners)}
 
-    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(
+        self, resource: str, ids: Collection[str], owners: object
+    ) -> Mapping[str, tuple[str, str]]:
         self.log.append(f"list {','.join(sorted(ids))}")
         return {it: self.shown[it] for it in ids if it in self.shown}
 

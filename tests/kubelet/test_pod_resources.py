@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from agent.kubelet import pod_resources
 from agent.kubelet.kubelet_errors import KubeletError
 from agent.kubelet.pb.podresources import v1 as pb
-from agent.kubelet.pod_resources import ALLOCATABLE, LIST, PodResources
+from agent.kubelet.pod_resources import ALLOCATABLE, GET, LIST, PodResources
 from agent.kubelet.protobuf import Malformed
 from agent.kubelet.rpc import MAX_ANSWER, ByteStream, SocketServer, streaming, unary
 
@@ -27,7 +27,7 @@ from .test_decoding import pods_message
 
 @asynccontextmanager
 async def kubelet(path: Path, answer: Callable[[bytes], Awaitable[bytes]]) -> AsyncIterator[Path]:
-    server = SocketServer({LIST: unary(answer), ALLOCATABLE: unary(answer)})
+    server = SocketServer({method: unary(answer) for method in (LIST, GET, ALLOCATABLE)})
     async with listening(path / "kubelet.sock", server):
         yield path / "kubelet.sock"
 
@@ -250,3 +250,71 @@ async def test_a_kubelet_that_does_not_know_the_call_is_an_error(plugins_dir: Pa
     async with kubelet(plugins_dir, answer) as path:
         with pytest.raises(KubeletError, match="unknown method"):
             await PodResources(path).allocatable(["example.com/gpu"])
+
+
+@asynccontextmanager
+async def kubelet_with_get(path: Path, get: Callable[[], bytes], calls: list[str]) -> AsyncIterator[Path]:
+    """A kubelet whose Get answers so, and that writes down which calls it was asked."""
+
+    async def answer_get(request: bytes) -> bytes:
+        asked = pb.GetPodResourcesRequest.parse(request)
+        calls.append(f"get {asked.pod_namespace}/{asked.pod_name}")
+        return get()
+
+    async def answer_list(request: bytes) -> bytes:
+        calls.append("list")
+        return pod_entry("web", ["gpu-1"]) + pod_entry("job", ["gpu-2"])
+
+    server = SocketServer({GET: unary(answer_get), LIST: unary(answer_list)})
+    async with listening(path / "kubelet.sock", server):
+        yield path / "kubelet.sock"
+
+
+async def test_one_pod_is_asked_for_alone(plugins_dir: Path) -> None:
+    calls: list[str] = []
+    async with kubelet_with_get(plugins_dir, lambda: pod_entry("web", ["gpu-1"]), calls) as path:
+        assert await PodResources(path).in_use(["gpu-1"], ("n", "web")) == {
+            ("n", "web"): {"main": {"example.com/gpu": {"gpu-1"}}}
+        }
+
+    assert calls == ["get n/web"]
+
+
+async def test_a_pod_that_the_kubelet_has_no_more_is_no_reason_to_list_all_pods(plugins_dir: Path) -> None:
+    def get() -> bytes:
+        raise GRPCError(Status.UNKNOWN, "pod web in namespace n not found")
+
+    calls: list[str] = []
+    async with kubelet_with_get(plugins_dir, get, calls) as path:
+        assert await PodResources(path).in_use(["gpu-1"], ("n", "web")) == {}
+
+    assert calls == ["get n/web"]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [(Status.UNKNOWN, "PodResources API Get method disabled"), (Status.UNIMPLEMENTED, "unknown method Get")],
+)
+@pytest.mark.parametrize(
+    ("again_after", "expected"),
+    [(pod_resources.GET_AGAIN_AFTER, ["get n/web", "list", "list"]), (0.0, ["get n/web", "list"] * 2)],
+)
+async def test_a_kubelet_without_get_lists_and_is_tried_again_an_hour_later(
+    plugins_dir: Path,
+    status: Status,
+    text: str,
+    again_after: float,
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def get() -> bytes:
+        raise GRPCError(status, text)
+
+    monkeypatch.setattr(pod_resources, "GET_AGAIN_AFTER", again_after)
+    calls: list[str] = []
+    async with kubelet_with_get(plugins_dir, get, calls) as path:
+        asked = PodResources(path, min_interval=0)
+        for _ in range(2):
+            assert [*await asked.in_use(["gpu-1"], ("n", "web"))] == [("n", "web")]
+
+    assert calls == expected

@@ -41,5 +41,10 @@ class KubeletEvidence(Protocol):
     async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         """The owners with a pod that has ended. An owner is left out where that is not known."""
 
-    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""
+    async def pods_with_ids(
+        self, resource: str, ids: Collection[str], owners: Collection[Owner | None]
+    ) -> Mapping[str, tuple[str, str]]:
+        """Device ID to the (namespace, name) of its pod, as the kubelet says now; empty where unknown.
+
+        `owners`: the owners of the allocations that hold the IDs. Other pods may be left out.
+        """

@@ -25,7 +25,8 @@ async def refuse_held(
     """
     earlier = owners_of_earlier_lives(holders, ids, evidence.life)
     if not earlier:
-        for device_id, (namespace, pod) in (await evidence.pods_with_ids(resource, ids)).items():
+        shown_pods = await evidence.pods_with_ids(resource, ids, [it.owner for it in holders])
+        for device_id, (namespace, pod) in shown_pods.items():
             raise GivenTwice(resource, device_id, namespace, pod)
     shown = await evidence.existing_owners(set(earlier.values())) if earlier else ()
     for device_id, owner in earlier.items():

@@ -36,6 +36,10 @@ POD_PARENTS = (
     "kubepods.slice/kubepods-besteffort.slice",
 )
 
+#: Asks PodResources. With device IDs, pods without one of them may be left out; with the (namespace, name) of
+#: a pod, all others.
+PodsAtOnce = Callable[[Collection[str] | None, tuple[str, str] | None], Awaitable[Pods]]
+
 
 class EvidenceSources:
     """Reads the sources. An error is logged once per change, and nothing is released because of it."""
@@ -49,7 +53,7 @@ class EvidenceSources:
         life: Callable[[], str] = lambda: "",
         settled: Callable[[str], bool] = lambda life: True,
         *,
-        pods_at_once: Callable[[Collection[str] | None], Awaitable[Pods]] | None = None,
+        pods_at_once: PodsAtOnce | None = None,
         patience: float = 3.0,
     ) -> None:
         """`read_checkpoint` verifies the checksum where its argument is true. `partitions`: slices by vendor.
@@ -57,13 +61,12 @@ class EvidenceSources:
         `running`: uids of pods that have a cgroup; None where no cgroup can be seen. `life` names the life of
         the kubelet. `settled`: whether a life has served for so long that its lists are complete.
 
-        `pods_at_once` asks PodResources for an Allocate, which cannot wait as long as the loop can. Where its
-        argument is not None, only pods with one of these device IDs are wanted.
+        `pods_at_once` asks PodResources for an Allocate, which cannot wait as long as the loop can.
         `patience`: seconds that an Allocate waits for the answer, less than its own deadline.
         """
         self._read_checkpoint = read_checkpoint
         self._pods_in_use = pods_in_use
-        self._pods_at_once = pods_at_once or (lambda ids: pods_in_use())
+        self._pods_at_once = pods_at_once or (lambda ids, pod: pods_in_use())
         self._partitions = partitions
         self._read_running = running
         self._life = life
@@ -125,9 +128,15 @@ class EvidenceSources:
             return frozenset()
         return frozenset(it for it in owners if it.pod and (it.namespace, it.pod) not in pods)
 
-    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        """Device ID to the (namespace, name) of its pod, as the kubelet lists now; empty where unknown."""
-        pods = await self.pods_now(ids)
+    async def pods_with_ids(
+        self, resource: str, ids: Collection[str], owners: Collection[Owner | None]
+    ) -> Mapping[str, tuple[str, str]]:
+        """Device ID to the (namespace, name) of its pod, as the kubelet says now; empty where unknown.
+
+        `owners`: the owners of the allocations that hold the IDs. Where they are one pod, the kubelet is
+        asked for that pod alone.
+        """
+        pods = await self.pods_now(ids, _only_pod(owners))
         return {
             device_id: pod
             for pod, containers in (pods or {}).items()
@@ -155,13 +164,15 @@ class EvidenceSources:
             return self._answers.of(checkpoint)
         return tuple(checkpoint_answer(it, checkpoint.registered) for it in checkpoint.entries)
 
-    async def pods_now(self, ids: Collection[str] | None = None) -> Pods | None:
+    async def pods_now(
+        self, ids: Collection[str] | None = None, pod: tuple[str, str] | None = None
+    ) -> Pods | None:
         """What PodResources lists, for an Allocate; None where it does not answer in time.
 
-        With `ids`, pods without one of these device IDs may be left out.
+        With `ids`, pods without one of these device IDs may be left out; with `pod`, all other pods.
         """
         with anyio.move_on_after(self._patience):
-            return await self._read_pods(partial(self._pods_at_once, ids))
+            return await self._read_pods(partial(self._pods_at_once, ids, pod))
         return None
 
     async def _read_all_pods(self) -> Pods | None:
@@ -200,6 +211,12 @@ class EvidenceSources:
     def complaints(self) -> Mapping[str, str]:
         """Source to the reason why it could not be read the last time."""
         return dict(self._complaints)
+
+
+def _only_pod(owners: Collection[Owner | None]) -> tuple[str, str] | None:
+    """The (namespace, name) of the one pod of all owners; None where there is another, or no name yet."""
+    pods = {(it.namespace, it.pod) if it is not None and it.pod else None for it in owners}
+    return next(iter(pods)) if len(pods) == 1 else None
 
 
 class _Answers:

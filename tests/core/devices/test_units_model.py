@@ -122,7 +122,9 @@ class World:
     async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {it for it in owners if it.pod not in self.living}
 
-    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(
+        self, resource: str, ids: Collection[str], owners: object
+    ) -> Mapping[str, tuple[str, str]]:
         return {one: ("a", it.name) for it in self.living.values() for one in it.ids if one in ids}
 
     @property

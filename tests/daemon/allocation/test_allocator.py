@@ -810,9 +810,11 @@ async def test_what_changes_while_the_kubelet_is_asked_counts(change: dict[str, 
     room = holding("k1")
     asked = room.pods_with_ids
 
-    async def shown_with(resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def shown_with(
+        resource: str, ids: Collection[str], owners: object
+    ) -> Mapping[str, tuple[str, str]]:
         vars(room).update(change)
-        return await asked(resource, ids)
+        return await asked(resource, ids, owners)
 
     room.pods_with_ids = shown_with  # type: ignore[method-assign]
     with pytest.raises((UnhealthyDevice, RetiredResource, UnknownResource)):

@@ -39,8 +39,12 @@ class Kubelet:
     async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         return {*owners} - {*await self.existing_owners(owners)}
 
-    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
-        self.asked.append(f"ids {','.join(sorted(ids))}")
+    async def pods_with_ids(
+        self, resource: str, ids: Collection[str], owners: Collection[Owner | None]
+    ) -> Mapping[str, tuple[str, str]]:
+        self.asked.append(
+            f"ids {','.join(sorted(ids))} of {','.join(it.pod if it else '?' for it in owners)}"
+        )
         return {it: self.shown[it] for it in ids if it in self.shown}
 
 
@@ -96,7 +100,7 @@ async def test_a_device_that_the_kubelet_gives_out_again_is_given_where_it_lists
 ) -> None:
     await refuse(kubelet, Ledger([since(held_since)]), ["c0"])
 
-    assert kubelet.asked == ["ids c0"]
+    assert kubelet.asked == ["ids c0 of gone"]
 
 
 async def test_a_device_with_which_the_kubelet_lists_a_pod_is_not_given_to_another() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
@@ -354,21 +354,21 @@ async def test_the_ids_with_which_the_kubelet_lists_a_pod_are_told_with_its_name
     ((name, containers),) = SHOWN.items()
     ((resource, ids),) = containers["main"].items()
 
-    found = await World().sources().pods_with_ids(resource, [*ids, "another"])
+    found = await World().sources().pods_with_ids(resource, [*ids, "another"], [WEB])
 
     assert found == dict.fromkeys(ids, name)
-    assert await World().sources().pods_with_ids("other.com/gpu", ids) == {}
+    assert await World().sources().pods_with_ids("other.com/gpu", ids, [WEB]) == {}
 
 
 async def test_where_pod_resources_can_not_be_asked_no_id_is_shown() -> None:
-    assert await World(hangs=True).sources(patience=0.01).pods_with_ids(XPU, ["a"]) == {}
-    assert await World(broken={"PodResources"}).sources().pods_with_ids(XPU, ["a"]) == {}
+    assert await World(hangs=True).sources(patience=0.01).pods_with_ids(XPU, ["a"], [WEB]) == {}
+    assert await World(broken={"PodResources"}).sources().pods_with_ids(XPU, ["a"], [WEB]) == {}
 
 
 async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn() -> None:
     wanted: list[Collection[str] | None] = []
 
-    async def at_once(ids: Collection[str] | None) -> Pods:
+    async def at_once(ids: Collection[str] | None, pod: tuple[str, str] | None) -> Pods:
         wanted.append(ids)
         return SHOWN
 
@@ -377,6 +377,32 @@ async def test_an_allocate_asks_pod_resources_without_waiting_for_the_loops_turn
     )
 
     with anyio.fail_after(30):
-        assert await sources.pods_with_ids(XPU, ["a"]) == {"a": ("default", "web")}
+        assert await sources.pods_with_ids(XPU, ["a"], [None]) == {"a": ("default", "web")}
         assert await sources.existing_owners([WEB]) == {WEB}
         assert wanted == [["a"], None]
+
+
+@pytest.mark.parametrize(
+    ("owners", "asked"),
+    [
+        pytest.param([WEB], ("default", "web"), id="one"),
+        pytest.param([WEB, replace(WEB, container="init")], ("default", "web"), id="two containers of one"),
+        pytest.param([WEB, replace(WEB, pod="other")], None, id="two pods"),
+        pytest.param([WEB, None], None, id="one is not known"),
+        pytest.param([replace(WEB, pod="")], None, id="its name is not known"),
+    ],
+)
+async def test_where_the_holders_are_one_pod_that_pod_alone_is_asked_about(
+    owners: list[Owner | None], asked: tuple[str, str] | None
+) -> None:
+    wanted: list[tuple[str, str] | None] = []
+
+    async def at_once(ids: Collection[str] | None, pod: tuple[str, str] | None) -> Pods:
+        wanted.append(pod)
+        return SHOWN
+
+    world = World()
+    sources = EvidenceSources(world.read, world.in_use, world.partitions, pods_at_once=at_once)
+
+    assert await sources.pods_with_ids(XPU, ["a"], owners) == {"a": ("default", "web")}
+    assert wanted == [asked]

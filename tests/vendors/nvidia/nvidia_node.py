@@ -149,7 +149,9 @@ class _NoKubelet:
     async def ended_owners(self, owners: Collection[Owner]) -> Collection[Owner]:
         raise AssertionError("nobody holds anything")
 
-    async def pods_with_ids(self, resource: str, ids: Collection[str]) -> Mapping[str, tuple[str, str]]:
+    async def pods_with_ids(
+        self, resource: str, ids: Collection[str], owners: object
+    ) -> Mapping[str, tuple[str, str]]:
         raise AssertionError("nobody holds anything")
 
 
