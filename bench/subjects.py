@@ -123,6 +123,7 @@ class Spike:
 
     name = "spike"
     role = "spike"
+    options: Sequence[str] = ()
 
     def prepare(self, directory: Path) -> None:
         """Nothing: the directory is an argument."""
@@ -135,7 +136,15 @@ class Spike:
             raise Refused("the spike cannot be measured so")
         script = Path(__file__).with_name("spike.py")
         counts = (str(setup.cards), str(setup.replicas or 1))
-        return Launch([sys.executable, script, directory / "device-plugins", *counts])
+        return Launch([sys.executable, script, directory / "device-plugins", *counts, *self.options])
+
+
+class AlikeSpike(Spike):
+    """A spike with which the kubelet has the same work as with the agent: the floor of a whole admission."""
+
+    name = "alike spike"
+    role = "alike"
+    options = ("alike",)
 
 
 class Rival:
