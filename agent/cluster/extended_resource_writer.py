@@ -18,7 +18,7 @@ from typing import Any
 
 from agent.cluster.api_protocol import Object
 from agent.cluster.own_node import PREFIX, OwnNode, own_node, path
-from agent.cluster.upkeep import UpkeepTexts
+from agent.cluster.repeated_writes import RepeatedWriteTexts
 from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.publishing.extended_resource_rules import Extended, wrong_key
 
@@ -73,7 +73,7 @@ def _patch(counts: Mapping[str, Mapping[str, Any]], annotations: Mapping[str, An
 class ExtendedWriter(OwnedWriter[int]):
     """Writes extended resources to the Node's status."""
 
-    words = UpkeepTexts(
+    words = RepeatedWriteTexts(
         "extended resources refused",
         "extended resources wait for the API server",
         "extended resources are as they should be again",

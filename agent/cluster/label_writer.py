@@ -13,7 +13,7 @@ from agent.cluster.api_protocol import Api, Object
 from agent.cluster.label_patches import OWNED, feature, feature_name, feature_path, features_path, node_patch
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode, own_node, path
-from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts, twice
+from agent.cluster.repeated_writes import RepeatedWrites, RepeatedWriteTexts, RepeatingWriter, twice
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.publishing.label_rules import WantedFeatures
@@ -22,7 +22,7 @@ MAY_PATCH = "allow patch on nodes, or remove them by hand: kubectl label node NO
 MAY_DELETE = "allow delete on nodefeatures, or remove it by hand: kubectl delete nodefeature"
 
 
-WORDS = UpkeepTexts(
+WORDS = RepeatedWriteTexts(
     "labels refused",
     "labels wait for the API server",
     "labels are as they should be again",
@@ -39,7 +39,7 @@ class LabelTiming(Struct, frozen=True):
     every: float = 300.0
 
 
-class LabelWriter(KeptWriter):
+class LabelWriter(RepeatingWriter):
     """Keeps the labels at the API server as they are wanted, and leaves them there when the agent ends.
 
     Only differences are written. While the server is away, the writer tries again with pauses.
@@ -69,7 +69,7 @@ class LabelWriter(KeptWriter):
         self._record = record or ObjectRecord()
         pauses = pauses or Pauses(1.0, 60.0)
         timing = timing or LabelTiming()
-        self._upkeep = Upkeep(
+        self._writes = RepeatedWrites(
             self._write,
             WORDS,
             node_name,
@@ -88,7 +88,7 @@ class LabelWriter(KeptWriter):
 
         `returns` counts how often the server was away and came back.
         """
-        await self._upkeep.run((self._wanted, self._node), returns)
+        await self._writes.run((self._wanted, self._node), returns)
 
     async def _write(self, live: bool) -> str:
         """Write what differs; returns why labels stay where they are not wanted, empty if none do."""
@@ -120,7 +120,7 @@ class LabelWriter(KeptWriter):
     async def _write_node(self, patch: dict[str, Any] | None) -> None:
         if patch is not None:
             await self._api.patch(path(self._node_name), patch)
-            self._upkeep.wrote(_values(patch["metadata"]))
+            self._writes.wrote(_values(patch["metadata"]))
 
     async def _write_feature(self, namespace: str, wanted: WantedFeatures) -> None:
         at = feature_path(namespace, self._node_name)
@@ -136,7 +136,7 @@ class LabelWriter(KeptWriter):
         changed = feature(found, self._node_name, wanted)
         if changed is not None:
             await self._api.put(at, changed)
-            self._upkeep.wrote({})
+            self._writes.wrote({})
 
     async def _create(self, at: str, fresh: Object) -> None:
         try:
@@ -144,7 +144,7 @@ class LabelWriter(KeptWriter):
         except NotFound as exc:
             why = "install node-feature-discovery there, or set report.labelsAs to node"
             raise ApiError(f"{exc}: the API server has no NodeFeature objects; {why}") from exc
-        self._upkeep.wrote({})
+        self._writes.wrote({})
 
     async def _leave_node(self, wanted: WantedFeatures) -> list[str]:
         """Hand over to the NodeFeature object, or remove, what an agent wrote to the Node.

@@ -12,7 +12,7 @@ from typing import Any
 from agent.cluster.api_protocol import Object
 from agent.cluster.object_fields import texts
 from agent.cluster.own_node import ANNOTATED, MAX_ANNOTATION, OwnNode, recorded
-from agent.cluster.upkeep import UpkeepTexts
+from agent.cluster.repeated_writes import RepeatedWriteTexts
 from agent.cluster.vendor_key_writer import OwnedWriter
 from agent.core.publishing.node_annotation_rules import Annotated
 from agent.scheduler_api.document_parts import part_of
@@ -44,7 +44,7 @@ def patch(current: Mapping[str, str], wanted: Annotated) -> dict[str, Any] | Non
 class AnnotationWriter(OwnedWriter[str]):
     """Writes annotations to the Node's metadata."""
 
-    words = UpkeepTexts(
+    words = RepeatedWriteTexts(
         "annotations refused",
         "annotations wait for the API server",
         "annotations are as they should be again",

@@ -14,7 +14,7 @@ import structlog
 
 from agent.cluster.api_errors import ApiAway, ApiError, ApiRefused, Busy, Forbidden, NotFound
 from agent.cluster.api_protocol import Api
-from agent.cluster.upkeep import LONGEST, QUIET
+from agent.cluster.repeated_writes import LONGEST, QUIET
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever

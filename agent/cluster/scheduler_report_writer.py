@@ -18,9 +18,9 @@ from agent.cluster.object_fields import text
 from agent.cluster.object_record import ObjectRecord
 from agent.cluster.own_node import OwnNode
 from agent.cluster.reflector import MirroredObjects
+from agent.cluster.repeated_writes import RepeatedWrites, RepeatedWriteTexts, RepeatingWriter
 from agent.cluster.scheduler_report_state import SchedulerReportState
 from agent.cluster.scheduler_report_timing import SchedulerReportTiming
-from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
 from agent.core.cell import Cell
 from agent.scheduler_api.document_parts import part_of
 from agent.scheduler_api.managed_fields import AGENT_MANAGER, entries
@@ -34,8 +34,8 @@ def path(kind: ReportObject, node_name: str) -> str:
     return f"{kind.path}/{quote(node_name, safe='')}"
 
 
-def _texts(kind: str) -> UpkeepTexts:
-    return UpkeepTexts(
+def _texts(kind: str) -> RepeatedWriteTexts:
+    return RepeatedWriteTexts(
         f"{kind} refused",
         f"{kind} waits for the API server",
         f"{kind} is as it should be again",
@@ -43,7 +43,7 @@ def _texts(kind: str) -> UpkeepTexts:
     )
 
 
-class SchedulerReportWriter(KeptWriter):
+class SchedulerReportWriter(RepeatingWriter):
     """Keeps the object as the published report wants it, in mode `device`. It stays when the agent ends.
 
     The writer writes only differences. It yields to a program of the scheduler that writes the object too,
@@ -69,7 +69,7 @@ class SchedulerReportWriter(KeptWriter):
         self._node = node
         self._mirror = mirror
         self._clock = timing.wall
-        self._upkeep = Upkeep(
+        self._writes = RepeatedWrites(
             self._write,
             _texts(self._kind.kind),
             node_name,
@@ -90,17 +90,17 @@ class SchedulerReportWriter(KeptWriter):
     @property
     def error(self) -> str:
         """Why the object is not as it should be, or does not stay so; empty while nothing is wrong."""
-        if self._upkeep.undone and not self._upkeep.error:
+        if self._writes.undone and not self._writes.error:
             kind = self._kind.kind
             remedy = "stop that client, or set report.mode to none"
             return (
                 f"{self._other_manager} changes this node's {kind} as often as the agent writes it; {remedy}"
             )
-        return self._upkeep.error
+        return self._writes.error
 
     async def run(self, returns: Cell[int]) -> None:
         """Keep the object, for ever. `returns` counts how often the API server was away and came back."""
-        await self._upkeep.run((self._published, self._node, self._mirror, self.overwritten), returns)
+        await self._writes.run((self._published, self._node, self._mirror, self.overwritten), returns)
 
     async def _write(self, live: bool) -> str:
         mirror = self._mirror.value
@@ -119,7 +119,7 @@ class SchedulerReportWriter(KeptWriter):
         self._wrote = self._kind.listed(body), _version(written)
         self._other_manager = _other_manager(existing)
         published = self._published.value
-        self._upkeep.wrote({"cards": published.report if published else None})
+        self._writes.wrote({"cards": published.report if published else None})
         return ""
 
     def _body(self, existing: Object | None) -> Object | None:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from agent.cluster.api_protocol import Api, Object
 from agent.cluster.own_node import OwnNode, path
-from agent.cluster.upkeep import KeptWriter, Upkeep, UpkeepTexts
+from agent.cluster.repeated_writes import RepeatedWrites, RepeatedWriteTexts, RepeatingWriter
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 from agent.core.publishing.vendor_key_rules import WantedKeys
@@ -18,13 +18,13 @@ from agent.core.publishing.vendor_key_rules import WantedKeys
 T = TypeVar("T")
 
 
-class OwnedWriter(KeptWriter, Generic[T]):
+class OwnedWriter(RepeatingWriter, Generic[T]):
     """Keeps the values as they are wanted, and leaves them there when the agent ends.
 
     Only differences are written. While the server is away, the writer tries again with pauses.
     """
 
-    words: ClassVar[UpkeepTexts]
+    words: ClassVar[RepeatedWriteTexts]
     #: The Node's annotation that names the keys that the agent wrote.
     record: ClassVar[str]
 
@@ -50,7 +50,7 @@ class OwnedWriter(KeptWriter, Generic[T]):
         #: The values that the Node was last seen with, or was given.
         self._last_known: WantedKeys[T] | None = None
         pauses = pauses or Pauses(1.0, 60.0)
-        self._upkeep = Upkeep(
+        self._writes = RepeatedWrites(
             self._write,
             self.words,
             node_name,
@@ -66,7 +66,7 @@ class OwnedWriter(KeptWriter, Generic[T]):
 
         `returns` counts how often the server was away and came back.
         """
-        await self._upkeep.run((self._wanted, self._node), returns)
+        await self._writes.run((self._wanted, self._node), returns)
 
     @classmethod
     async def write(
@@ -105,7 +105,7 @@ class OwnedWriter(KeptWriter, Generic[T]):
         return ""
 
     def _wrote(self, wanted: WantedKeys[T], written: Mapping[str, object]) -> None:
-        self._upkeep.wrote({key: written[key] for key in written.keys() & wanted.values.keys()} or written)
+        self._writes.wrote({key: written[key] for key in written.keys() & wanted.values.keys()} or written)
 
     def _concerns(self, node: OwnNode, wanted: WantedKeys[T], *, live: bool) -> bool:
         """Whether to read the Node: the watch is late, and shows only the keys recorded as the agent's."""

@@ -12,12 +12,12 @@ from socket import socket
 
 from agent.config import parse_address
 from agent.http import host_header
+from agent.http.answer_cache import AnswerCache
 from agent.http.client_connection import GetHandler
 from agent.http.client_limits import ClientLimits
 from agent.http.listen import on_address, on_path
 from agent.http.open_connections import ClientConnections
 from agent.http.operator_commands import Apply, answer_command
-from agent.http.recent_answers import RecentAnswers
 from agent.http.routes import Audience, StatusSource, answer, canonical
 
 
@@ -61,11 +61,11 @@ def _connections(
 def _views(status: StatusSource, audience: Audience) -> GetHandler:
     """Answers over the admin socket are fresh, so that the effect of a command shows at once.
 
-    Other answers may be as old as RecentAnswers keeps them.
+    Other answers may be as old as AnswerCache keeps them.
     """
     if audience is Audience.ADMIN:
         return lambda target, _: answer(status, audience, target)
-    recent = RecentAnswers(lambda target: answer(status, audience, target))
+    recent = AnswerCache(lambda target: answer(status, audience, target))
     if audience is Audience.NETWORK:
         return lambda target, _: recent(canonical(target))
     return lambda target, host: host_header.refusal(host) or recent(canonical(target))

@@ -14,7 +14,7 @@ import pytest
 from schedulers.koordinator import cards as of_node
 from support.waiting import eventually
 
-from agent.cluster import own_node, upkeep
+from agent.cluster import own_node, repeated_writes
 from agent.cluster.api_client import open_api
 from agent.cluster.credentials import find
 from agent.cluster.object_record import ObjectRecord
@@ -702,7 +702,7 @@ async def undo(here: Here, manager: str) -> None:
 async def test_who_changes_the_cards_again_and_again_is_named_and_written_over_more_and_more_seldom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "LASTING", 0.0)
+    monkeypatch.setattr(repeated_writes, "LASTING", 0.0)
     async with looking(tmp_path) as here:
         here.tell(reported())
         await eventually(lambda: here.koordinator.writes == 1)

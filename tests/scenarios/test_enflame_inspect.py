@@ -147,7 +147,7 @@ def get(where: str, target: str) -> tuple[int, str]:
 @pytest.fixture
 async def doors(node: Node, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(
-        "agent.http.recent_answers.KEPT_SECONDS", 0.0
+        "agent.http.answer_cache.KEPT_SECONDS", 0.0
     )  # the port shows what was so a second ago, else
     with TemporaryDirectory(prefix="xpu-", dir=SHORT_PLACE) as name:
         root = Path(name)  # the path of a socket is short

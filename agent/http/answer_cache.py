@@ -13,7 +13,7 @@ KEPT_SECONDS = 1.0
 MAX_ANSWERS = 16
 
 
-class RecentAnswers:
+class AnswerCache:
     """Makes the answer to each target at most once in KEPT_SECONDS."""
 
     def __init__(

@@ -7,21 +7,21 @@ import pytest
 from support.waiting import eventually
 
 from agent.cluster.api_errors import ApiAway, ApiRefused, Conflict
-from agent.cluster.upkeep import LASTING, QUIET, UndoneWrites, Upkeep, UpkeepTexts
+from agent.cluster.repeated_writes import LASTING, QUIET, RepeatedWrites, RepeatedWriteTexts, UndoneWrites
 from agent.core.backoff import Pauses
 from agent.core.cell import Cell
 
-WORDS = UpkeepTexts("refused", "waits", "again", "undone")
+WORDS = RepeatedWriteTexts("refused", "waits", "again", "undone")
 
 
 class Here:
-    """An upkeep, and what becomes of its next writes."""
+    """A writer that repeats its writes, and what becomes of its next writes."""
 
     def __init__(self, *outcomes: Exception | str, every: float = 600.0) -> None:
         self.outcomes = list(outcomes)
         self.asked: list[bool] = []
         self.pauses = Pauses(1.0, 8.0, lambda: 1.0)
-        self.upkeep = Upkeep(
+        self.writes = RepeatedWrites(
             self._write,
             WORDS,
             "n",
@@ -38,7 +38,7 @@ class Here:
         if isinstance(outcome, Exception):
             raise outcome
         if outcome == "writes":
-            self.upkeep.wrote({"it": 1})
+            self.writes.wrote({"it": 1})
             return ""
         return outcome
 
@@ -80,7 +80,7 @@ def test_what_is_undone_a_few_times_within_minutes_is_no_quarrel_to_tell_of() ->
 async def test_what_was_read_and_has_changed_meanwhile_is_looked_at_again_at_once() -> None:
     here = Here(Conflict(409, "Conflict", "changed"), "writes")
 
-    assert await here.upkeep.once() == 1.0
+    assert await here.writes.once() == 1.0
     assert here.asked == [False, True]
 
 
@@ -92,24 +92,24 @@ async def test_who_is_away_is_asked_again_sooner_than_who_refuses() -> None:
         "stays",
     )
 
-    assert [await here.upkeep.once() for _ in range(3)] == [1.0, 2.0, 4.0]
-    assert (here.upkeep.delayed, here.upkeep.error) == ("gone", "")
-    assert [await here.upkeep.once() for _ in range(3)] == [5.0, 10.0, 20.0]
-    assert (here.upkeep.delayed, here.upkeep.error) == ("", "403 Forbidden: no")
-    assert [await here.upkeep.once() for _ in range(2)] == [0.0, 1.0]
-    assert (here.upkeep.delayed, here.upkeep.error) == ("", "stays")
+    assert [await here.writes.once() for _ in range(3)] == [1.0, 2.0, 4.0]
+    assert (here.writes.delayed, here.writes.error) == ("gone", "")
+    assert [await here.writes.once() for _ in range(3)] == [5.0, 10.0, 20.0]
+    assert (here.writes.delayed, here.writes.error) == ("", "403 Forbidden: no")
+    assert [await here.writes.once() for _ in range(2)] == [0.0, 1.0]
+    assert (here.writes.delayed, here.writes.error) == ("", "stays")
 
 
 async def test_what_others_undo_is_written_more_and_more_seldom() -> None:
     here = Here(*["writes"] * 9)
 
-    assert [await here.upkeep.once() for _ in range(9)] == [1, 1, 1, 2, 4, 8, 16, 32, 60]
+    assert [await here.writes.once() for _ in range(9)] == [1, 1, 1, 2, 4, 8, 16, 32, 60]
 
 
 async def test_now_and_then_it_is_looked_at_what_is_there_though_nothing_is_known_to_have_changed() -> None:
     here, cell = Here(every=0.01), Cell(0)
     async with anyio.create_task_group() as group:
-        group.start_soon(here.upkeep.run, (cell,), Cell(0))
+        group.start_soon(here.writes.run, (cell,), Cell(0))
         await eventually(lambda: True in here.asked)
         group.cancel_scope.cancel()
 
@@ -117,15 +117,15 @@ async def test_now_and_then_it_is_looked_at_what_is_there_though_nothing_is_know
 async def test_a_change_of_what_decides_is_looked_at_at_once_and_the_server_s_return_ends_a_pause() -> None:
     here, cell, returns = Here("", ApiAway("gone"), ApiAway("again")), Cell(0), Cell(0)
     async with anyio.create_task_group() as group:
-        group.start_soon(here.upkeep.run, (cell,), returns)
+        group.start_soon(here.writes.run, (cell,), returns)
         await eventually(lambda: len(here.asked) > 0 and here.outcomes[:1] != [""])
         cell.set(1)
-        await eventually(lambda: here.upkeep.delayed == "gone")
+        await eventually(lambda: here.writes.delayed == "gone")
 
         returns.set(1)
 
-        await eventually(lambda: here.upkeep.delayed == "again")
+        await eventually(lambda: here.writes.delayed == "again")
         assert here.pauses.next() == 2.0
         returns.set(2)
-        await eventually(lambda: not here.upkeep.delayed)
+        await eventually(lambda: not here.writes.delayed)
         group.cancel_scope.cancel()

@@ -54,7 +54,7 @@ class UndoneWrites:
         return {key for key, (_, at, _, since) in contested.items() if at - since >= LASTING}
 
 
-class UpkeepTexts(Struct, frozen=True):
+class RepeatedWriteTexts(Struct, frozen=True):
     """Log texts of one writer: writes are refused, are delayed, work again, or are undone by others."""
 
     refused: str
@@ -63,7 +63,7 @@ class UpkeepTexts(Struct, frozen=True):
     undone: str
 
 
-class Upkeep:
+class RepeatedWrites:
     """Calls `write` after each change of a cell that decides, and from time to time.
 
     While the server is away it tries again with pauses.
@@ -72,7 +72,7 @@ class Upkeep:
     def __init__(
         self,
         write: Callable[[bool], Awaitable[str]],
-        words: UpkeepTexts,
+        words: RepeatedWriteTexts,
         node_name: str,
         *,
         pauses: Pauses,
@@ -166,31 +166,31 @@ class Upkeep:
         self.error, self.delayed = error, delayed
 
 
-class KeptWriter:
-    """Base of writers that work through an `Upkeep`, with the values that are shown of them."""
+class RepeatingWriter:
+    """Base of writers that work through `RepeatedWrites`, with the values that are shown of them."""
 
-    _upkeep: Upkeep
+    _writes: RepeatedWrites
 
     @property
     def error(self) -> str:
         """Why writes are refused, or cannot be made; empty while they succeed."""
-        return self._upkeep.error
+        return self._writes.error
 
     @property
     def delayed(self) -> str:
         """Why writes are delayed: the server is away, or busy; empty while they are not."""
-        return self._upkeep.delayed
+        return self._writes.delayed
 
     @property
     def writes(self) -> int:
-        return self._upkeep.writes
+        return self._writes.writes
 
     async def once(self, *, live: bool = False) -> float:
         """Bring the object up to date; returns the seconds for which the server is to be left alone.
 
         `live` reads the object although the watch shows no difference.
         """
-        return await self._upkeep.once(live=live)
+        return await self._writes.once(live=live)
 
 
 async def twice(write: Callable[[bool], Awaitable[T]], live: bool = False) -> T:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agent.http.answer import HttpAnswer, text
-from agent.http.recent_answers import MAX_ANSWERS, RecentAnswers
+from agent.http.answer_cache import MAX_ANSWERS, AnswerCache
 
 
 class Made:
@@ -15,7 +15,7 @@ class Made:
         self.now = 100.0
         self.of: list[str] = []
         self.error: Exception | None = None
-        self.recent = RecentAnswers(self._make, lambda: self.now)
+        self.recent = AnswerCache(self._make, lambda: self.now)
 
     def _make(self, target: str) -> HttpAnswer:
         if self.error is not None:
