@@ -8,7 +8,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from agent.config import FLAGS, keys_of_newer_versions
+from agent.config import FLAGS, refused_keys
 from agent.config.given_flags import variable
 from agent.config.location import camel
 from agent.config.own_document import KEYS
@@ -122,7 +122,7 @@ def _choices(shape: type, path: str, hint: Any) -> Iterator[str]:
     if hint is bool:
         yield from (code("true"), code("false"))
     elif get_origin(hint) is Literal:
-        unserved = keys_of_newer_versions.VALUES.get((shape, path.rpartition(".")[2]), ())
+        unserved = refused_keys.VALUES.get((shape, path.rpartition(".")[2]), ())
         yield from (code(it) for it in get_args(hint) if it not in unserved)
     elif get_origin(hint) in (UnionType, Union):
         for it in get_args(hint):

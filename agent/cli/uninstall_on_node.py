@@ -12,7 +12,7 @@ from agent.core.errors import AgentError
 from agent.daemon.agent_locks import AgentLocks
 from agent.kubelet.plugin_sockets import sweep
 from agent.state import state_directory
-from agent.state.agent_lock import AgentLock
+from agent.state.state_directory_lock import StateDirectoryLock
 from agent.state.uninstall_record import NAME, UninstallRecord, is_out_of_sight
 
 
@@ -47,7 +47,7 @@ def uninstall(
         StillServing: An agent serves the node, and nothing is removed.
         NotRemoved: Something could not be removed; everything else is.
     """
-    state = AgentLock(state_dir / "agent.lock") if state_dir.is_dir() else None
+    state = StateDirectoryLock(state_dir / "agent.lock") if state_dir.is_dir() else None
     with AgentLocks(kubelet_dir, state) as lock:
         holder = lock.take()
         if holder and not force:

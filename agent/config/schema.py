@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from agent.config import keys_of_newer_versions
+from agent.config import refused_keys
 from agent.config.location import camel, refused
 from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
 from agent.core.devices.health_thresholds import HealthThresholds
@@ -64,7 +64,7 @@ def refuse_unknown_keys(
     for key, child in children.items():
         if key in names:
             continue
-        why = keys_of_newer_versions.key(shape, key)
+        why = refused_keys.key(shape, key)
         if why is not None:
             raise refused(source, child.line, (*path, key), why)
         raise refused(source, child.line, (*path, key), f"unknown key; {nearest(key, names)}")
@@ -95,9 +95,9 @@ def _field(shape: type, name: str, hint: Any, node: YamlNode, source: str, path:
     if item is not None:
         nodes = sequence(node, source, path)
         return tuple(build(item, child, source, (*path, index)) for index, child in enumerate(nodes))
-    why = keys_of_newer_versions.value(shape, str(path[-1]), node.value)
+    why = refused_keys.value(shape, str(path[-1]), node.value)
     if why is not None:
-        served = keys_of_newer_versions.served(shape, str(path[-1]), _choices(hint))
+        served = refused_keys.served(shape, str(path[-1]), _choices(hint))
         raise refused(source, node.line, path, f"{why}; {served}")
     return convert(hint, node, source, path, _READ.get((shape, name)))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from types import TracebackType
 
-from agent.kubelet.kubelet_lock import UNKNOWN, DirectoryLock
-from agent.state.agent_lock import AgentLock
+from agent.kubelet.kubelet_directory_lock import UNKNOWN, DirectoryLock
+from agent.state.state_directory_lock import StateDirectoryLock
 
 
 class AgentLocks:
@@ -16,7 +16,7 @@ class AgentLocks:
     sockets that it serves there.
     """
 
-    def __init__(self, kubelet_dir: Path, state: AgentLock | None) -> None:
+    def __init__(self, kubelet_dir: Path, state: StateDirectoryLock | None) -> None:
         """`state` is None where the agent has no state directory."""
         self.directory = DirectoryLock(kubelet_dir)
         self.state = state

@@ -22,9 +22,9 @@ from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.early_processes import EarlyProcesses, start_early
 from agent.host.version import version
-from agent.kubelet.kubelet_lock import UNKNOWN, DirectoryRemoved
+from agent.kubelet.kubelet_directory_lock import UNKNOWN, DirectoryRemoved
 from agent.logs import file_error
-from agent.state.agent_lock import AgentLock, LockLost
+from agent.state.state_directory_lock import LockLost, StateDirectoryLock
 
 if TYPE_CHECKING:  # loaded only once the vendors' processes run, or the kubelet is served
     from agent.cluster.api_connection import ApiConnection
@@ -66,7 +66,7 @@ class NodeAgent:
         self._in_process = in_process
         #: The agent's own settings, as of its start. They hold until it ends: its lock lies where they say.
         self.settings = config.value.config.agent
-        self._state = AgentLock(self.settings.state_dir / "agent.lock")
+        self._state = StateDirectoryLock(self.settings.state_dir / "agent.lock")
         self._lock = AgentLocks(self.settings.kubelet_dir, self._state)
         #: Which agent serves the node, where this one does not; empty once this one serves.
         self._standby = "starting"

@@ -13,7 +13,7 @@ import structlog
 from agent.host.peer_credentials import credentials
 from agent.http.answer import HttpAnswer, text
 from agent.http.client_limits import ClientLimits
-from agent.http.client_turns import LoopTurns
+from agent.http.loop_turns import LoopTurns
 
 log = structlog.get_logger()
 

@@ -11,7 +11,7 @@ import structlog
 from agent.core.cell import Cell
 from agent.http.client_connection import ClientConnection, GetHandler, PostHandler
 from agent.http.client_limits import ClientLimits
-from agent.http.client_turns import LoopTurns
+from agent.http.loop_turns import LoopTurns
 
 log = structlog.get_logger()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.cli import VERBS, main
-from agent.state.agent_lock import AgentLock
+from agent.state.state_directory_lock import StateDirectoryLock
 
 #: What keeps a verb from the places where it looks by default.
 ELSEWHERE = (
@@ -88,7 +88,7 @@ def places(tmp_path: Path) -> Iterator[dict[str, str]]:
         found[name].write_text(text)
     for name in ("empty", "served"):
         found[name].mkdir(mode=0o700)
-    with AgentLock(found["served"] / "agent.lock") as lock:
+    with StateDirectoryLock(found["served"] / "agent.lock") as lock:
         assert lock.take() == ""
         yield {**{name: str(path) for name, path in found.items()}, "elsewhere": ELSEWHERE.format(**found)}
 

@@ -23,9 +23,9 @@ from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 
 from agent.http.admin_client import CannotAsk, fetch
-from agent.state.agent_lock import AgentLock
 from agent.state.checkpoint import CHECKPOINT
 from agent.state.last_config import NAME, last_config
+from agent.state.state_directory_lock import StateDirectoryLock
 from agent.testing.kubelet import SimKubelet
 from cli.test_cli_exits import ELSEWHERE, EXITS
 
@@ -193,7 +193,7 @@ async def test_a_start_with_a_missing_config_serves_by_the_one_that_is_remembere
 
 async def test_an_agent_that_stands_by_changes_nothing(left: Left) -> None:
     (left.state / "agent.sock").unlink()
-    with AgentLock(left.state / "agent.lock") as lock:
+    with StateDirectoryLock(left.state / "agent.lock") as lock:
         assert lock.take() == ""
         before = left.seen()
         async with left.running("--config", str(left.missing)) as process:

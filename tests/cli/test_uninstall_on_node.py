@@ -27,7 +27,7 @@ from agent.logs.log_file import LogFile
 from agent.scheduler_api import Scheduler
 from agent.schedulers.koordinator.node_report import NODE_REPORT
 from agent.state import vendor_directories
-from agent.state.agent_lock import AgentLock
+from agent.state.state_directory_lock import StateDirectoryLock
 from agent.state.uninstall_record import NAME, RecordedObject, UninstallRecord
 from agent.testing.simapi import SimApiServer
 
@@ -160,7 +160,7 @@ def test_a_socket_of_a_dead_agent_goes_from_the_kubelets_directory(machine: Mach
 
 
 def test_it_refuses_while_an_agent_serves(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    with AgentLock(machine.state / "agent.lock") as lock:
+    with StateDirectoryLock(machine.state / "agent.lock") as lock:
         assert lock.take() == ""
 
         assert machine.uninstall() == 1
@@ -172,7 +172,9 @@ def test_it_refuses_while_an_agent_serves(machine: Machine, capsys: pytest.Captu
 def test_it_refuses_while_an_agent_with_another_state_directory_serves(
     machine: Machine, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with AgentLocks(machine.kubelet, AgentLock(machine.kubelet.parent / "another" / "agent.lock")) as lock:
+    with AgentLocks(
+        machine.kubelet, StateDirectoryLock(machine.kubelet.parent / "another" / "agent.lock")
+    ) as lock:
         assert lock.take() == ""
 
         assert machine.uninstall() == 1
@@ -195,7 +197,7 @@ def test_it_refuses_while_an_agent_of_an_earlier_release_serves_the_kubelet(
 
 
 def test_it_refuses_while_an_agent_serves_whose_state_directory_was_removed(machine: Machine) -> None:
-    with AgentLocks(machine.kubelet, AgentLock(machine.state / "agent.lock")) as lock:
+    with AgentLocks(machine.kubelet, StateDirectoryLock(machine.state / "agent.lock")) as lock:
         assert lock.take() == ""
         machine.state.rename(machine.state.with_name("removed"))
 
@@ -206,7 +208,7 @@ def test_it_refuses_while_an_agent_serves_whose_state_directory_was_removed(mach
 
 
 def test_force_goes_on_and_leaves_the_running_agent_its_lock_and_its_list(machine: Machine) -> None:
-    with AgentLock(machine.state / "agent.lock") as lock:
+    with StateDirectoryLock(machine.state / "agent.lock") as lock:
         assert lock.take() == ""
 
         assert machine.uninstall("--force") == 0

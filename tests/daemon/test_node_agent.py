@@ -20,14 +20,14 @@ from agent.daemon import node_agent
 from agent.daemon.agent_locks import AgentLocks
 from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.node_agent import NodeAgent
-from agent.kubelet.kubelet_lock import DirectoryRemoved
-from agent.state.agent_lock import AgentLock, LockLost
+from agent.kubelet.kubelet_directory_lock import DirectoryRemoved
 from agent.state.retried_writes import LedgerStore
+from agent.state.state_directory_lock import LockLost, StateDirectoryLock
 
 
 async def test_a_standby_says_who_serves_and_not_that_there_is_no_device(tmp_path: Path) -> None:
     settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
-    with AgentLock(tmp_path / "state" / "agent.lock") as lock:
+    with StateDirectoryLock(tmp_path / "state" / "agent.lock") as lock:
         assert lock.take() == ""
         agent = NodeAgent(Cell(ConfigState(Config(settings), "")), "node-1", AgentTiming(standby=0.01))
         task = asyncio.create_task(agent.run())
@@ -46,7 +46,7 @@ async def test_a_standby_imports_what_serves_the_kubelet_before_it_takes_over(
     imported: list[str] = []
     monkeypatch.setattr(node_agent, "import_module", imported.append)
     settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
-    with AgentLock(tmp_path / "state" / "agent.lock") as lock:
+    with StateDirectoryLock(tmp_path / "state" / "agent.lock") as lock:
         assert lock.take() == ""
         agent = NodeAgent(Cell(ConfigState(Config(settings), "")), "node-1", AgentTiming(standby=0.001))
         task = asyncio.create_task(agent.run())
@@ -70,7 +70,7 @@ async def test_who_stands_by_says_so_once_and_says_when_it_takes_over_and_after_
     config = Config(settings, report=ReportSettings(device_infos_dir=str(tmp_path / "infos")))
     agent = NodeAgent(Cell(ConfigState(config, "")), "node-1", AgentTiming(standby=0.001))
     with structlog.testing.capture_logs() as logs:
-        with AgentLock(tmp_path / "state" / "agent.lock") as lock:
+        with StateDirectoryLock(tmp_path / "state" / "agent.lock") as lock:
             assert lock.take() == ""
             task = asyncio.create_task(agent.run())
             await eventually(lambda: agent.view().standby.startswith("pid"))
@@ -97,7 +97,7 @@ async def test_who_stood_by_recalls_what_was_known_once_it_has_the_lock_and_befo
     settings = AgentSettings(state_dir=tmp_path / "state", kubelet_dir=tmp_path, http="")
     config = Cell(ConfigState(Config(settings), ""))
     agent = NodeAgent(config, "node-1", AgentTiming(standby=0.01), recall=recall)
-    with AgentLock(tmp_path / "state" / "agent.lock") as lock:
+    with StateDirectoryLock(tmp_path / "state" / "agent.lock") as lock:
         assert lock.take() == ""
         task = asyncio.create_task(agent.run())
         await eventually(lambda: agent.view().standby.startswith("pid"))
@@ -125,7 +125,7 @@ async def test_who_takes_over_serves_with_the_state_directory_of_which_it_holds_
     served: list[Path] = []
     config = Cell(ConfigState(Config(AgentSettings(state_dir=tmp_path / "old", kubelet_dir=tmp_path)), ""))
     agent = NodeAgent(config, "node-1", AgentTiming(standby=0.01))
-    with AgentLock(tmp_path / "old" / "agent.lock") as lock:
+    with StateDirectoryLock(tmp_path / "old" / "agent.lock") as lock:
         assert lock.take() == ""
         task = asyncio.create_task(agent.run())
         await eventually(lambda: agent.view().standby.startswith("pid"))
@@ -160,7 +160,7 @@ async def test_an_agent_whose_kubelets_directory_another_one_has_by_now_ends_and
     await eventually(lambda: agent.serving.value)
 
     (tmp_path / "other").mkdir()
-    with AgentLocks(tmp_path / "other", AgentLock(tmp_path / "other-state" / "agent.lock")) as other:
+    with AgentLocks(tmp_path / "other", StateDirectoryLock(tmp_path / "other-state" / "agent.lock")) as other:
         assert other.take() == ""
         (tmp_path / "dp").rename(tmp_path / "old")
         (tmp_path / "other").rename(tmp_path / "dp")
@@ -226,7 +226,7 @@ async def test_a_state_directory_that_was_removed_is_locked_and_written_again(tm
 
     there = {it.name for it in (tmp_path / "state").iterdir()}
     assert {"agent.lock", "agent.last-config.json", "checkpoint.json"} <= there
-    assert AgentLock(tmp_path / "state" / "agent.lock").take() == f"pid {os.getpid()}"
+    assert StateDirectoryLock(tmp_path / "state" / "agent.lock").take() == f"pid {os.getpid()}"
     task.cancel()
     await asyncio.wait([task])
 

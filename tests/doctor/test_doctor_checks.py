@@ -69,7 +69,7 @@ from agent.isolation.vendor_process import BackendFailure, CallRefused
 from agent.kubelet.rpc import as_status
 from agent.scheduler_api.findings import Finding, Severity
 from agent.scheduler_api.node_checks import Observed
-from agent.state.agent_lock import AgentLock
+from agent.state.state_directory_lock import StateDirectoryLock
 from agent.testing.simkubelet.grpc_errors import RpcError
 from agent.vendor_api.agent import ContainerEdits, Fault, Host, HostPart, ResourceRule, Signs, State, Vendor
 
@@ -362,7 +362,7 @@ def test_who_holds_the_kubelets_directory_is_told_from_who_holds_the_state(
     (tmp_path / "dp").mkdir()
     settings = AgentSettings(kubelet_dir=tmp_path / "dp", state_dir=tmp_path / "state")
     state = settings.state_dir if mine else tmp_path / "another"
-    with AgentLocks(settings.kubelet_dir, AgentLock(state / "agent.lock")) as lock:
+    with AgentLocks(settings.kubelet_dir, StateDirectoryLock(state / "agent.lock")) as lock:
         assert lock.take() == ""
 
         (told,) = agent_processes.second(around(config=Config(settings)))

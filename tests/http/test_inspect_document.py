@@ -38,7 +38,7 @@ from agent.http.inspect_document import from_builtins
 from agent.http.metrics import metrics
 from agent.scheduler_api import Claim
 from agent.schedulers.koordinator.report_mode import NO_KIND, NO_SERVER, NOT_ASKED
-from agent.state.agent_lock import AgentLock
+from agent.state.state_directory_lock import StateDirectoryLock
 from agent.vendor_api.agent import Placement, ResourceRule, Sharing
 from agent.vendor_api.text import printable
 
@@ -482,7 +482,7 @@ def test_no_agent_is_told_with_the_socket_and_what_would_work(path: Path) -> Non
 
 
 def test_an_agent_that_serves_no_socket_is_told_by_the_lock_that_it_holds(path: Path) -> None:
-    with AgentLock(path.parent / "agent.lock") as lock:
+    with StateDirectoryLock(path.parent / "agent.lock") as lock:
         assert lock.take() == ""
 
         with pytest.raises(CannotAsk) as caught:

@@ -24,7 +24,7 @@ from agent.core.model import VendorState
 from agent.isolation import backend_runner, vendor_process
 from agent.isolation.deadlines import Deadlines
 from agent.isolation.vendor_supervisor import VendorSupervisor
-from agent.state.agent_lock import AgentLock
+from agent.state.state_directory_lock import StateDirectoryLock
 
 from .rig import HERE, QUICK, Flag, Recorder, files_of, is_running, runs_in_group, serving, vendor
 from .strategies import message_lines
@@ -240,7 +240,7 @@ async def test_the_process_and_what_it_forked_die_with_a_killed_agent_even_in_a_
 def files_of_the_agent(tmp_path: Path) -> Iterator[None]:
     """An agent with its lock, and with files and sockets that it even lets others inherit."""
     with ExitStack() as stack:
-        lock = stack.enter_context(AgentLock(tmp_path / "agent.lock"))
+        lock = stack.enter_context(StateDirectoryLock(tmp_path / "agent.lock"))
         assert lock.take() == ""
         for number in range(20):
             file = stack.enter_context((tmp_path / f"secret-{number}").open("w"))

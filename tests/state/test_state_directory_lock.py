@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.state.agent_lock import AgentLock, LockLost, NoState
+from agent.state.state_directory_lock import LockLost, NoState, StateDirectoryLock
 
 Break = Callable[[pytest.MonkeyPatch], None]
 ME = f"pid {os.getpid()}"
@@ -64,9 +64,9 @@ def agents() -> Iterator[ExitStack]:
         yield agents
 
 
-def begun(path: Path, agents: ExitStack, state: str = "writable") -> tuple[AgentLock, str]:
+def begun(path: Path, agents: ExitStack, state: str = "writable") -> tuple[StateDirectoryLock, str]:
     """An agent that tries to serve, and what it was told."""
-    lock = agents.enter_context(AgentLock(path))
+    lock = agents.enter_context(StateDirectoryLock(path))
     with pytest.MonkeyPatch.context() as patch:
         BROKEN[state](patch)
         return lock, lock.take()
@@ -277,7 +277,7 @@ def test_what_a_disk_that_hung_locks_when_the_agent_has_ended_is_let_go_of(
 
 
 def test_to_ask_who_holds_it_takes_and_makes_nothing(path: Path, agents: ExitStack) -> None:
-    asking = AgentLock(path)
+    asking = StateDirectoryLock(path)
     assert asking.holder() == ""
     assert list(path.parent.iterdir()) == []
 

@@ -15,9 +15,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from agent.daemon.agent_locks import AgentLocks
-from agent.kubelet.kubelet_lock import DirectoryRemoved
+from agent.kubelet.kubelet_directory_lock import DirectoryRemoved
 from agent.kubelet.plugin_sockets import socket_name
-from agent.state.agent_lock import AgentLock
+from agent.state.state_directory_lock import StateDirectoryLock
 
 ME = f"pid {os.getpid()}"
 
@@ -35,7 +35,7 @@ class Machine:
         return self.root / name / "agent.lock"
 
     def agent(self, state: str = "state", kubelet: Path | None = None) -> AgentLocks:
-        made = AgentLocks(kubelet or self.kubelet, AgentLock(self.state(state)))
+        made = AgentLocks(kubelet or self.kubelet, StateDirectoryLock(self.state(state)))
         return self._agents.enter_context(made)
 
     def make_anew(self) -> None:
@@ -120,7 +120,10 @@ def test_an_agent_that_holds_no_lock_of_the_directory_is_respected_while_it_serv
 
 
 def test_whoever_has_the_state_directory_is_named_by_it_and_not_by_a_socket(machine: Machine) -> None:
-    with AgentLock(machine.state("state")) as earlier, machine.served(socket_name("example.com/xpu", 3)):
+    with (
+        StateDirectoryLock(machine.state("state")) as earlier,
+        machine.served(socket_name("example.com/xpu", 3)),
+    ):
         assert earlier.take() == ""
 
         assert machine.agent().take() == ME

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agent.http.client_turns import LATENESS, LoopTurns
+from agent.http.loop_turns import LATENESS, LoopTurns
 
 
 class Clock:

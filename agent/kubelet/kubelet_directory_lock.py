@@ -10,7 +10,7 @@ import structlog
 
 from agent.core.errors import AgentError
 from agent.kubelet.plugin_sockets import served
-from agent.state.agent_lock import locked
+from agent.state.state_directory_lock import locked
 
 log = structlog.get_logger()
 

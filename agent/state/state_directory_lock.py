@@ -38,7 +38,7 @@ class LockLost(AgentError):
         super().__init__(f"{path}: another agent ({holder}) has locked what is there now; this one ends")
 
 
-class AgentLock:
+class StateDirectoryLock:
     """Locks the state directory, and in it `agent.lock`, which holds a text about the holder.
 
     Both are locked as far as they can be opened. A directory that is full or read-only may have no file to
@@ -162,7 +162,7 @@ class AgentLock:
             finally:
                 os.close(descriptor)
 
-    def __enter__(self) -> AgentLock:
+    def __enter__(self) -> StateDirectoryLock:
         return self
 
     def __exit__(
