@@ -72,7 +72,7 @@ def _scan(data: bytes) -> tuple[list[str], list[str], int]:
         field, value, at = read_field(data, at)
         if isinstance(value, int):
             number = _int32(value) if field == 3 else number
-        elif field in (1, 2):
+        elif field in (1, 2) and tag & 7 == BYTES:  # any other type is an unknown field
             (first if field == 1 else second).append(text(value))
     return first, second, number
 

@@ -130,6 +130,10 @@ def test_preferred_requests_are_read_as_protobuf_reads_them(
 
 @given(st.binary(max_size=60))
 def test_garbage_is_read_as_protobuf_reads_it_or_refused(raw: bytes) -> None:
+    is_read_alike_or_refused(raw)
+
+
+def is_read_alike_or_refused(raw: bytes) -> None:
     """Never another meaning; groups, which proto3 does not have, are refused."""
     pb = oracle.deviceplugin()
     try:
@@ -150,6 +154,13 @@ def test_garbage_never_raises_anything_but_undecodable(raw: bytes) -> None:
 def test_unknown_fields_are_skipped() -> None:
     assert allocate_request(UNKNOWN + allocate_message([["a"], ["b", "c"]]) + UNKNOWN) == (("a",), ("b", "c"))
     assert pods_in_use(UNKNOWN + pods_message()) == pods_in_use(pods_message())
+
+
+def test_a_field_of_another_type_is_unknown() -> None:
+    fixed = b"\x09abcdefgh" + b"\x0dabcd"
+
+    assert pre_start_request(fixed + b"\x0a\x01a" + fixed) == ("a",)
+    is_read_alike_or_refused(fixed)
 
 
 def cut_points(raw: bytes) -> list[int]:
