@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, KeysView, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property, lru_cache
-from itertools import product
+from itertools import chain, product
 from typing import Literal
 
 from agent.scheduler_api.claims import Claim
@@ -153,9 +153,9 @@ class IdRange:
 
     def __iter__(self) -> Iterator[str]:
         if self.count is None:
-            yield self.stem
-        else:
-            yield from map(self.stem.__add__, _suffixes(self.count))
+            return iter((self.stem,))
+        build = _cached_ids if self.count <= _MOST_CACHED else _build_ids
+        return iter(build(self.stem, self.count))
 
     def __contains__(self, device_id: object) -> bool:
         if not isinstance(device_id, str):
@@ -176,6 +176,20 @@ class IdRange:
 def _suffixes(count: int) -> Mapping[str, None]:
     """The endings of `count` IDs, in order. All cards share one mapping; a lookup is faster than parsing."""
     return dict.fromkeys(f"::{n}" for n in range(count))
+
+
+def _build_ids(stem: str, count: int) -> Iterable[str]:
+    """The IDs of a range with numbers."""
+    return map(stem.__add__, _suffixes(count))
+
+
+#: The most IDs of a range that is cached, in some 50 KB: a choice of one ID reads the IDs of all cards.
+_MOST_CACHED = 512
+
+
+@lru_cache(maxsize=64)
+def _cached_ids(stem: str, count: int) -> Iterable[str]:
+    return tuple(_build_ids(stem, count))
 
 
 class ClosedBecause(StrEnum):
@@ -226,8 +240,7 @@ class AdvertisedDevice:
         )
 
     def __iter__(self) -> Iterator[str]:
-        yield from self.ids or ()
-        yield from self.kept
+        return chain(self.ids or (), self.kept)
 
     def __len__(self) -> int:
         return len(self.ids or ()) + len(self.kept)
@@ -265,6 +278,13 @@ class Index:
             if card is not None and card.ids is not None and device_id in card.ids:
                 return card
         return self._kept_ids.get(device_id)
+
+    def uuids(self, device_ids: Container[str]) -> dict[str, str]:
+        """Each of the IDs that a card lists to the uuid of the card, as `find` finds the card."""
+        found = {it: card.uuid for it, card in self._kept_ids.items() if it in device_ids}
+        for card in self._stems.values():
+            found |= dict.fromkeys(filter(device_ids.__contains__, card.ids or ()), card.uuid)
+        return found
 
     def ranges(self, stems: Iterable[str]) -> tuple[IdRange, ...]:
         """The ranges with one of these stems."""
@@ -321,6 +341,13 @@ class Resource:
         if first is not None and first.ids is not None and not first.ids.without(device_ids):
             return [first] * len(device_ids)
         return [self.card_of(it) for it in device_ids]
+
+    def uuids_of(self, device_ids: Iterable[str]) -> dict[str, str]:
+        """Each ID that has a card to the uuid of the card. Thousands of listed IDs are found in one step."""
+        wanted = frozenset(device_ids)
+        found = self.index.uuids(wanted)
+        others = ((it, self.card_of(it)) for it in wanted.difference(found))
+        return found | {device_id: card.uuid for device_id, card in others if card is not None}
 
     def shares(self, device_id: str) -> bool:
         """Whether the ID is one of several replicas of its card."""

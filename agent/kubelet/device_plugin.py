@@ -21,7 +21,13 @@ from agent.core.model import AdvertisedDevice, Resource
 from agent.vendor_api.agent import ContainerEdits
 
 from .container_edit_messages import response
-from .device_id_lists import PreferredRequest, allocate_request, pre_start_request, preferred_request
+from .device_id_lists import (
+    LARGE_REQUEST,
+    PreferredRequest,
+    allocate_request,
+    pre_start_request,
+    preferred_request,
+)
 from .device_list import KUBELET_RECEIVE_LIMIT, device_list, list_size, too_long
 from .pb.deviceplugin.v1beta1 import (
     ContainerPreferredAllocationResponse,
@@ -274,7 +280,7 @@ class DevicePlugin:
     async def allocate(self, request: bytes) -> bytes:
         self.stats.allocations += 1
         try:
-            containers = await decoded("AllocateRequest", allocate_request, request)
+            containers = await decoded("AllocateRequest", allocate_request, request, LARGE_REQUEST)
             if not containers:
                 raise InvalidRequest(self.name, "it names no container")
             edits = await self._run(lambda: self._handler.allocate(self.name, containers))
@@ -286,7 +292,7 @@ class DevicePlugin:
     async def _pre_start(self, request: bytes) -> bytes:
         self.stats.pre_starts += 1
         try:
-            ids = await decoded("PreStartContainerRequest", pre_start_request, request)
+            ids = await decoded("PreStartContainerRequest", pre_start_request, request, LARGE_REQUEST)
             await self._run(lambda: self._handler.pre_start(self.name, ids))
         except Exception:
             self.stats.pre_starts_failed += 1
@@ -304,7 +310,9 @@ class DevicePlugin:
         self.stats.preferred += 1
         try:
             async with asyncio.timeout(self._limits.preferred):
-                requests = await decoded("PreferredAllocationRequest", preferred_request, request)
+                requests = await decoded(
+                    "PreferredAllocationRequest", preferred_request, request, LARGE_REQUEST
+                )
         except Exception as exc:
             log.warning("preferred allocation not understood", resource=self.name, error=repr(exc))
             requests = ()
@@ -347,11 +355,11 @@ def _is_valid(choice: Sequence[str], request: PreferredRequest) -> bool:
 
     If more IDs are required than asked for, the choice may be the required ones, as NVIDIA's plugin answers.
     """
-    chosen = set(choice)
+    chosen, required = set(choice), set(request.required)
     if not chosen:
         return True
-    distinct = len(chosen) == len(choice) == max(request.size, len(set(request.required)))
-    return distinct and chosen <= {*request.available, *request.required} and chosen >= set(request.required)
+    distinct = len(chosen) == len(choice) == max(request.size, len(required))
+    return distinct and required <= chosen and not chosen.difference(required, request.available)
 
 
 def _with_health_of(old: Resource, new: Resource) -> Resource:

@@ -135,8 +135,8 @@ def decode(what: str, decoder: Callable[[bytes], T], data: bytes) -> T:
         raise Undecodable(what, str(exc)) from exc
 
 
-async def decoded(what: str, decoder: Callable[[bytes], T], data: bytes) -> T:
-    """Decode a message; a large one in a thread, so that the event loop stays free."""
-    if len(data) < LARGE_BYTES:
+async def decoded(what: str, decoder: Callable[[bytes], T], data: bytes, large: int = LARGE_BYTES) -> T:
+    """Decode a message; one of `large` bytes or more in a thread, so that the event loop stays free."""
+    if len(data) < large:
         return decode(what, decoder, data)
     return await anyio.to_thread.run_sync(decode, what, decoder, data, abandon_on_cancel=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -126,6 +128,63 @@ def test_preferred_requests_are_read_as_protobuf_reads_them(
     found = preferred_request(preferred_message(requests))
 
     assert [(list(one.available), list(one.required), one.size) for one in found] == requests
+
+
+#: IDs as they are, of which some have ten bytes, and others with what marks the beginning of an ID.
+MANY_IDS = st.lists(
+    st.one_of(
+        st.sampled_from(
+            [f"abcdef::{n}" for n in (0, 9, 10, 99, 100)] + [f"GPU-{n:037}::7" for n in range(3)]
+        ),
+        st.text(st.sampled_from("\n\x12\x18a\xaa\xd9"), max_size=20),
+    ),
+    min_size=30,
+    max_size=60,
+)
+
+
+@given(MANY_IDS, st.lists(st.sampled_from(["GPU-0::1", "abcdef::10", "\n"]), max_size=2), INT32 | st.just(10))
+def test_long_requests_are_read_as_protobuf_reads_them(
+    ids: list[str], required: list[str], size: int
+) -> None:
+    [found] = preferred_request(preferred_message([(ids, required, size)]))
+
+    assert (list(found.available), list(found.required), found.size) == (ids, required, size)
+
+
+@given(MANY_IDS, st.sampled_from([b"\n", b"\xd9", b"\xaa", b"\xd9\x05", b"\n\n", b"\x18", b""]), st.data())
+def test_long_requests_with_damage_are_read_as_protobuf_reads_them_or_refused(
+    ids: list[str], damage: bytes, data: st.DataObject
+) -> None:
+    whole = oracle.deviceplugin().PreStartContainerRequest(devices_ids=ids).SerializeToString()
+    at = data.draw(st.integers(0, len(whole)))
+    left = data.draw(st.sampled_from([0, 1, len(damage)]))
+
+    is_read_alike_or_refused(whole[:at] + damage + whole[at + left :])
+
+
+@pytest.mark.parametrize("form", ["GPU-0123456789abcdef::{}", "abcdef::{}"])
+@pytest.mark.parametrize(("required", "size"), [([], 1), ([], 10), (["GPU-0123456789abcdef::7"], 2)])
+def test_many_available_ids_are_read_in_as_many_calls_as_some(
+    form: str, required: list[str], size: int
+) -> None:
+    requests = ([form.format(n) for n in range(100, 100 + number)] for number in (50, 500))
+    some, many = (calls(preferred_request, preferred_message([(ids, required, size)])) for ids in requests)
+
+    assert some == many
+    assert many > 0
+
+
+def calls(read: Callable[[bytes], Any], raw: bytes) -> int:
+    """How many functions are called, of Python and of C, while the message is read."""
+    called = Counter[str]()
+    before = sys.getprofile()
+    sys.setprofile(lambda frame, event, argument: called.update([event]))
+    try:
+        read(raw)
+    finally:
+        sys.setprofile(before)
+    return called["call"] + called["c_call"]
 
 
 @given(st.binary(max_size=60))

@@ -24,6 +24,7 @@ from agent.core.cell import Cell
 from agent.core.errors import InvalidRequest, UnhealthyDevice, UnknownDevice, UnknownResource, VendorError
 from agent.core.model import Resource
 from agent.kubelet import device_plugin
+from agent.kubelet.device_id_lists import preferred_request
 from agent.kubelet.device_list import device_list, list_size
 from agent.kubelet.device_plugin import DevicePlugin, PluginLimits
 from agent.kubelet.kubelet_errors import KubeletError
@@ -543,6 +544,26 @@ async def test_a_preference_among_very_many_is_found_beside_the_event_loop(plugi
 
         assert await choices(it, (many, [], 2)) == [many[:2]]
         assert threading.get_ident() not in threads
+
+
+@pytest.mark.parametrize(("number", "beside"), [(2_000, False), (30_000, True)])
+async def test_only_very_many_ids_are_decoded_beside_the_event_loop(
+    plugins_dir: Path, monkeypatch: pytest.MonkeyPatch, number: int, beside: bool
+) -> None:
+    many = [f"GPU-00000000-0000-0000-0000-000000000000::{n}" for n in range(number)]
+    threads: set[int] = set()
+
+    def spied(request: bytes) -> object:
+        threads.add(threading.get_ident())
+        return preferred_request(request)
+
+    monkeypatch.setattr(device_plugin, "preferred_request", spied)
+    async with served(plugins_dir) as it:
+        it.answers.choose = lambda free, must, n: free[:n]
+
+        assert await choices(it, (many, [], 2)) == [many[:2]]
+
+    assert (threading.get_ident() not in threads) == beside
 
 
 async def test_more_required_ids_than_asked_for_may_be_the_preference(plugins_dir: Path) -> None:

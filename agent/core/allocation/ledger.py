@@ -190,7 +190,7 @@ class Ledger:
     def holders(self, resource: str, ids: Collection[str]) -> list[Allocation]:
         """The allocations in use that hold one of these IDs."""
         holding = self._holders.get(resource, {})
-        held = [device_id for device_id in ids if device_id in holding]  # of units there are thousands
+        held = filter(holding.__contains__, ids)  # of units there are thousands
         names = dict.fromkeys(chain.from_iterable(map(holding.__getitem__, held)))
         return [self._allocations[name] for name in names]
 

@@ -25,7 +25,7 @@ def chosen_ids(
 
     A pod without a promise gets no promised cards while there are others. `room`: as for `prefer`.
     """
-    cards = {device_id: card.uuid for device_id in available if (card := resource.card_of(device_id))}
+    cards = resource.uuids_of(available)
     held = {cards[device_id] for device_id in required if device_id in cards}
     aim = next_request(resource.name, size, held, {*cards.values()}, waiting)
     if aim.cards and (chosen := _choose_evenly(aim.cards, available, required, size, cards)):

@@ -30,7 +30,7 @@ def preferred_ids(
     plan, and IDs that a running pod has though the kubelet takes them for free. `holders`: the allocations of
     the resource that have one of the available IDs.
     """
-    held = _held_ids(promises, planned, available, holders)
+    held = _held_ids(promises, planned, holders)
     unwanted = _ids_of_other_modes(promises, planned) | planned.outdated_ids | held
     wanted = (
         [device_id for device_id in available if device_id not in unwanted or device_id in required]
@@ -75,10 +75,10 @@ def _ids_of_other_modes(promises: Promises, planned: Resource) -> frozenset[str]
     return frozenset(device_id for card in taken for device_id in card)
 
 
-def _held_ids(
-    promises: Promises, planned: Resource, available: Collection[str], holders: Iterable[Allocation]
-) -> frozenset[str]:
-    """The available IDs that a running pod has. The kubelet errs: an Allocate with them is refused.
+def _held_ids(promises: Promises, planned: Resource, holders: Iterable[Allocation]) -> frozenset[str]:
+    """The IDs of these allocations that a running pod has.
+
+    Where they are available, the kubelet errs: an Allocate with them is refused.
 
     None of whole cards where a scheduler chooses, since no other card would do.
     """
@@ -86,7 +86,7 @@ def _held_ids(
         return frozenset()
     alive = promises.scene.alive
     running = (it for it in holders if it.container_key is not None and it.container_key[0] in alive)
-    return frozenset(available).intersection(chain.from_iterable(it.ids for it in running))
+    return frozenset(chain.from_iterable(it.ids for it in running))
 
 
 def _room(
@@ -98,6 +98,6 @@ def _room(
     """
     if not on_one_card(planned.rule.sharing):
         return None
-    given = frozenset(free)
+    given = frozenset(free if holders else ())
     in_use = promises.in_use.without(it for it in holders if not given.isdisjoint(it.ids))
     return room_on_cards.free_by_card(planned, TakenRoom(planned.name, in_use))

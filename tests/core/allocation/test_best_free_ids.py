@@ -293,3 +293,10 @@ def test_a_long_list_is_chosen_from_as_a_short_one(policy: Policy) -> None:
     assert per_card(chosen) == ({"0": 500, "1": 500} if policy == "distributed" else {"0": 1000})
     assert chosen[0] == "0::7"
     assert chosen == prefer(resource, available[::-1], ["0::7"], 1000, FLAT)
+
+
+def test_the_ids_of_a_card_are_built_once_for_all_choices() -> None:
+    """A choice of one ID reads the IDs of all cards."""
+    [card] = shared({"0": 300}).cards
+
+    assert all(one is again for one, again in zip(card, card, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -123,6 +124,22 @@ def test_steering_takes_size_distinct_free_ids_with_the_required_ones_or_none(
     if chosen:
         assert {*required} <= {*chosen}
         assert len(chosen) == max(size, len(required))
+
+
+#: IDs of ranges, of former plans, of other plugins, and of no card.
+MIXED = st.lists(st.sampled_from(["a::0", "a::1", "a::2", "a", "b::0", "b::1", "a-0", "a-7", "c", "x", ""]))
+
+
+@given(MIXED, st.lists(MIXED, min_size=3, max_size=3))
+def test_the_cards_of_all_available_ids_are_those_of_each_id(ids: list[str], kept: list[list[str]]) -> None:
+    """Also where two cards list the same ID, as cards with a new minor number do."""
+    cards = (
+        replace(card, kept=tuple(more), names=(card.uuid,))
+        for card, more in zip(TRIO.cards, kept, strict=True)
+    )
+    resource = replace(TRIO, cards=(*cards, *whole("c").cards))
+
+    assert resource.uuids_of(ids) == {one: card.uuid for one in ids if (card := resource.card_of(one))}
 
 
 @given(st.lists(st.sampled_from(CARDS), min_size=1, max_size=3, unique=True), st.integers(1, 6), IDS)
