@@ -201,8 +201,19 @@ class NodeAgent:
 
     def view(self) -> AgentStatus:
         """The status of the agent, as of now."""
-        from agent.core.publishing.agent_status import AgentStatus
         from agent.daemon.running_status import running_status
+
+        return self._status(running_status)
+
+    def serving_view(self) -> AgentStatus | None:
+        """The status without figures, for those who compare; None while another agent serves the node."""
+        from agent.daemon.running_status import status_without_figures
+
+        return self._status(status_without_figures) if self._parts is not None else None
+
+    def _status(self, complete: Callable[[Composition, AgentStatus], AgentStatus]) -> AgentStatus:
+        """The status. `complete` adds what the parts of an agent that serves know."""
+        from agent.core.publishing.agent_status import AgentStatus
 
         state = self._config.value
         status = AgentStatus(
@@ -216,9 +227,5 @@ class NodeAgent:
             log_error=file_error(),
         )
         if self._parts is not None:
-            status = running_status(self._parts, status)
+            status = complete(self._parts, status)
         return self.api_connection.seen(status) if self.api_connection else status
-
-    def serving_view(self) -> AgentStatus | None:
-        """The status; None while another agent serves the node."""
-        return self.view() if self._parts is not None else None
