@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,10 +47,9 @@ def on_the_bus(signs: Signs) -> bool:
     return not frozenset(signs.pci).isdisjoint(_makers(signs.sysfs))
 
 
-def _may_load_any(libraries: Iterable[str]) -> bool:
-    paths, names = [], []
-    for library in libraries:
-        (paths if "/" in library else names).append(library)
+def _may_load_any(libraries: Collection[str]) -> bool:
+    paths = [it for it in libraries if "/" in it]
+    names = [it for it in libraries if "/" not in it]
     return any(map(os.path.lexists, paths)) or library_loader.may_find(names)
 
 
