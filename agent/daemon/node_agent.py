@@ -206,7 +206,7 @@ class NodeAgent:
         return self._status(running_status)
 
     def serving_view(self) -> AgentStatus | None:
-        """The status without figures, for those who compare; None while another agent serves the node."""
+        """The status without figures, for comparisons; None while another agent serves the node."""
         from agent.daemon.running_status import status_without_figures
 
         return self._status(status_without_figures) if self._parts is not None else None
