@@ -15,7 +15,7 @@ from agent.cluster.pod_state import PodState
 from agent.config import ConfigState
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, sleep_in_step
 from agent.core.errors import NotServing
 from agent.core.model import Command
 from agent.daemon.agent_locks import AgentLocks
@@ -153,7 +153,7 @@ class NodeAgent:
         Where a new directory was locked, the files of the state directory are written again.
         """
         while True:
-            await anyio.sleep(self._timing.directory)
+            await sleep_in_step(self._timing.directory)
             if await self._locks_new_directory():
                 log.warning(
                     "state directory locked again, its files are written again", lock=str(self._state.path)
