@@ -45,6 +45,14 @@ async def for_ever(loop: Callable[..., Awaitable[object]], *args: Any) -> NoRetu
     raise LoopEnded(_name(loop), "returned")
 
 
+async def sleep_in_step(seconds: float) -> None:
+    """Sleep until the loop's time is a multiple of so many seconds, and therefore not longer than that.
+
+    Tasks that look every few seconds wake together so: for the process to wake costs more than most looks.
+    """
+    await anyio.sleep(seconds - anyio.current_time() % seconds if seconds > 0 else 0)
+
+
 async def set_on_change(event: asyncio.Event, *cells: Cell[Any]) -> None:
     """Set the event now, and whenever one of the cells has changed, for ever."""
 

@@ -233,6 +233,7 @@ class Composition:
             self._directory.run,
             partial(self.sessions.run, self.handler, self._gate),
             partial(self.node.follow_time, self._timing.discover),
+            self.node.follow_held_ids,
             self.reconciler.run,
             partial(self.reconciler.follow, checkpoint, self._pod_resources.until_free),
             partial(self.reconciler.follow_lives, kubelet),

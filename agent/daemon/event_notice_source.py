@@ -6,13 +6,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-import anyio
-
 from agent.cluster.pod_state import PodState
 from agent.core.allocation.container_allocations import containers_with_allocation
 from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.refused_requests import RefusedAllocate
 from agent.core.attribution.waiting_pods import waiting_for
+from agent.core.endless_tasks import sleep_in_step
 from agent.core.event_notices import Notice, PodRef, Refusal
 from agent.core.publishing.agent_status import UNKNOWN, AgentStatus
 from agent.core.publishing.event_texts import notices
@@ -91,4 +90,4 @@ async def follow(
             for notice in notices(before, after, pods()):
                 publish(notice)
             before = after
-        await anyio.sleep(every)
+        await sleep_in_step(every)

@@ -15,7 +15,7 @@ from agent.cluster.pod_state import PodState
 from agent.config import ConfigState
 from agent.core.allocation.known_pods import KnownPods
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, sleep_in_step
 from agent.core.errors import NotServing
 from agent.core.model import Command
 from agent.daemon.agent_locks import AgentLocks
@@ -153,7 +153,7 @@ class NodeAgent:
         Where a new directory was locked, the files of the state directory are written again.
         """
         while True:
-            await anyio.sleep(self._timing.directory)
+            await sleep_in_step(self._timing.directory)
             if await self._locks_new_directory():
                 log.warning(
                     "state directory locked again, its files are written again", lock=str(self._state.path)
@@ -201,8 +201,19 @@ class NodeAgent:
 
     def view(self) -> AgentStatus:
         """The status of the agent, as of now."""
-        from agent.core.publishing.agent_status import AgentStatus
         from agent.daemon.running_status import running_status
+
+        return self._status(running_status)
+
+    def serving_view(self) -> AgentStatus | None:
+        """The status without figures, for comparisons; None while another agent serves the node."""
+        from agent.daemon.running_status import status_without_figures
+
+        return self._status(status_without_figures) if self._parts is not None else None
+
+    def _status(self, complete: Callable[[Composition, AgentStatus], AgentStatus]) -> AgentStatus:
+        """The status. `complete` adds what the parts of an agent that serves know."""
+        from agent.core.publishing.agent_status import AgentStatus
 
         state = self._config.value
         status = AgentStatus(
@@ -216,9 +227,5 @@ class NodeAgent:
             log_error=file_error(),
         )
         if self._parts is not None:
-            status = running_status(self._parts, status)
+            status = complete(self._parts, status)
         return self.api_connection.seen(status) if self.api_connection else status
-
-    def serving_view(self) -> AgentStatus | None:
-        """The status; None while another agent serves the node."""
-        return self.view() if self._parts is not None else None

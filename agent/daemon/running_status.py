@@ -15,6 +15,21 @@ if TYPE_CHECKING:
 
 def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
     """The status `base` with all that the parts know now."""
+    handler = parts.handler
+    return replace(
+        status_without_figures(parts, base),
+        processes={name: process.status for name, process in parts.vendors.processes.items()},
+        counters=_counters(parts),
+        allocate_seconds={key: tuple(values) for key, values in handler.seconds.items()},
+        pre_start_seconds={key: tuple(values) for key, values in handler.pre_start_seconds.items()},
+    )
+
+
+def status_without_figures(parts: Composition, base: AgentStatus) -> AgentStatus:
+    """The same without what changes all the time: counts, durations and the memory of processes.
+
+    So the status of an agent that has nothing to do is equal from one look to the next.
+    """
     node, pod_state, handler = parts.node, parts.pod_state, parts.handler
     return replace(
         parts.publisher.seen(base),
@@ -24,7 +39,6 @@ def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
         pods=pod_state.candidates,
         schedulers=node.schedulers,
         other_plugins=parts.other_plugins.found,
-        processes={name: process.status for name, process in parts.vendors.processes.items()},
         foreign_slices=parts.reconciler.foreign,
         resources=node.plan.value,
         sessions={name: status.value for name, status in parts.sessions.statuses.items()},
@@ -46,9 +60,6 @@ def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
         swaps=handler.swaps,
         starts_refused=handler.starts_refused,
         stale_locks=pod_state.locks.stale,
-        counters=_counters(parts),
-        allocate_seconds={key: tuple(values) for key, values in handler.seconds.items()},
-        pre_start_seconds={key: tuple(values) for key, values in handler.pre_start_seconds.items()},
     )
 
 

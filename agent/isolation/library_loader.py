@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,11 +34,15 @@ def folders() -> list[str]:
     return [*(it or "." for it in path.replace(";", ":").split(":") if path), *FOLDERS]
 
 
-def may_find(name: str) -> bool:
-    """Whether the loader may find the name; True where files do not show that."""
-    return (
-        _is_unforeseeable() or _is_cached(name) or any(_holds(it, name) for it in (*folders(), *_prefixes()))
-    )
+def may_find(names: Sequence[str]) -> bool:
+    """Whether the loader may find one of the names; True where files do not show that.
+
+    All names are looked for at once: a look at a vendor that is not here comes every few seconds.
+    """
+    if not names:
+        return False
+    places = (*folders(), *_prefixes())
+    return _is_unforeseeable() or _is_any_cached(names) or any(_holds_any(it, names) for it in places)
 
 
 def _is_unforeseeable() -> bool:
@@ -51,14 +56,15 @@ def _is_glibc() -> bool:
     return False
 
 
-def _is_cached(name: str) -> bool:
-    """Whether the cache has the name, which any of its formats ends with a NUL."""
+def _is_any_cached(names: Iterable[str]) -> bool:
+    """Whether the cache has one of the names, which any of its formats ends with a NUL."""
     try:
-        return name.encode() + b"\0" in CACHE.read_bytes()
+        cache = CACHE.read_bytes()
     except FileNotFoundError:
         return False
     except OSError:
         return True
+    return any(name.encode() + b"\0" in cache for name in names)
 
 
 def _prefixes() -> list[str]:
@@ -67,11 +73,12 @@ def _prefixes() -> list[str]:
     return [f"{prefix}/{folder}" for prefix in prefixes for folder in ("lib", "lib64")]
 
 
-def _holds(folder: str, name: str) -> bool:
-    if os.path.lexists(f"{folder}/{name}"):
-        return True
+def _holds_any(folder: str, names: Iterable[str]) -> bool:
+    if not os.path.isdir(folder):
+        return False
     by_processor = f"{folder}/{BY_PROCESSOR}"
-    if any(os.path.lexists(f"{by_processor}/{it}/{name}") for it in _names_in(by_processor)):
+    places = [folder, *(f"{by_processor}/{it}" for it in _names_in(by_processor))]
+    if any(os.path.lexists(f"{place}/{name}") for place in places for name in names):
         return True
     return folder not in FOLDERS and any(os.path.isdir(f"{folder}/{it}") for it in BY_OLD_PROCESSOR)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def _looked_for(vendor: Vendor, signs: Signs) -> str:
     if any(map(os.path.lexists, signs.driver)):
         return ""
     libraries = tuple(vendor.host.libraries() if vendor.host.libraries else ())
-    if any(map(_may_load, libraries)) or on_the_bus(signs):
+    if _may_load_any(libraries) or on_the_bus(signs):
         return ""
     cards = (f"a PCI device of {' or '.join(signs.pci)}",) if signs.pci else ()
     return _words(vendor.name, (*signs.driver, *cards, *libraries))
@@ -47,8 +47,10 @@ def on_the_bus(signs: Signs) -> bool:
     return not frozenset(signs.pci).isdisjoint(_makers(signs.sysfs))
 
 
-def _may_load(library: str) -> bool:
-    return os.path.lexists(library) if "/" in library else library_loader.may_find(library)
+def _may_load_any(libraries: Collection[str]) -> bool:
+    paths = [it for it in libraries if "/" in it]
+    names = [it for it in libraries if "/" not in it]
+    return any(map(os.path.lexists, paths)) or library_loader.may_find(names)
 
 
 def _makers(sysfs: str) -> Iterator[str]:

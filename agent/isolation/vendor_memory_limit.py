@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -16,7 +17,9 @@ AGENT_BYTES = 256 << 20
 #: that count without being used.
 FREE_PART_OF_SHARE = 5
 #: A process's own memory (proc_pid_status(5)); pages of files can be taken back by the kernel.
-OWN_MEMORY_FIELDS = ("RssAnon:", "RssShmem:", "VmSwap:")
+OWN_MEMORY_KB = re.compile(rb"^(?:RssAnon|RssShmem|VmSwap):\s*(\d+)", re.MULTILINE)
+#: More bytes than the file has: the kernel fills it in one read.
+STATUS_BYTES = 1 << 14
 
 
 class MemoryLimit(Struct, frozen=True):
@@ -95,12 +98,10 @@ def _key(vendor: str) -> str:
 
 def used(pid: int) -> int:
     """Bytes of the process's own memory; 0 if it is gone."""
-    total = 0
-    with suppress(OSError), open(f"/proc/{pid}/status") as lines:  # each second: a Path takes as long again
-        for line in lines:
-            if line.startswith(OWN_MEMORY_FIELDS):
-                total += int(line.split()[1]) << 10
-    return total
+    # Each second: a buffer and text would cost a third more.
+    with suppress(OSError), open(f"/proc/{pid}/status", "rb", buffering=0) as status:
+        return sum(map(int, OWN_MEMORY_KB.findall(status.read(STATUS_BYTES)))) << 10
+    return 0
 
 
 def mebibytes(count: int) -> str:

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, sleep_in_step
 from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
 from agent.core.model import VendorState
 from agent.isolation import vendor_answers, vendor_process
@@ -230,7 +230,7 @@ class Service:
             self.memory = self.process.runner.memory()
             if excess := self.process.limit.excess(self.memory):
                 raise vendor_process.failed(excess)
-            await anyio.sleep(min(self._every, LOOK_SECONDS))
+            await sleep_in_step(min(self._every, LOOK_SECONDS))
 
     async def ask(self, method: str, *args: Any) -> Any:
         """Queue a call and wait for its answer; a call is not made once its caller has gone."""

@@ -13,7 +13,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, sleep_in_step
 
 log = structlog.get_logger()
 
@@ -147,7 +147,7 @@ class KubeletDirectory:
 
     async def _look_every(self, seconds: float) -> None:
         while True:
-            await anyio.sleep(seconds)
+            await sleep_in_step(seconds)
             self.refresh()
 
     async def _keep_listening(self) -> None:

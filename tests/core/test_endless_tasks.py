@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from agent.core.cell import Cell
-from agent.core.endless_tasks import LoopEnded, for_ever, set_on_change
+from agent.core.endless_tasks import LoopEnded, for_ever, set_on_change, sleep_in_step
 
 
 async def returns(*_: object) -> None:
@@ -113,3 +113,23 @@ async def test_an_event_is_set_at_once_and_after_each_change_of_any_cell() -> No
                 cell.set(value)
                 await event.wait()
         group.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("now", "every", "slept"), [(10.25, 1.0, 0.75), (10.25, 2.0, 1.75), (11.0, 5.0, 4.0), (4.0, 2.0, 2.0)]
+)
+async def test_looks_of_different_beginnings_come_at_the_same_moment_and_none_later_than_wanted(
+    now: float, every: float, slept: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sleeps: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        sleeps.append(seconds)
+
+    monkeypatch.setattr(anyio, "current_time", lambda: now)
+    monkeypatch.setattr(anyio, "sleep", sleep)
+
+    await sleep_in_step(every)
+    await sleep_in_step(0.0)
+
+    assert sleeps == [slept, 0]

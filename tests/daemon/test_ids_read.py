@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import SupportsIndex
 
+import anyio
 import pytest
 from core.values import GPU, allocation
 
@@ -13,7 +14,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.devices.inventory import Inventory
 from agent.core.devices.offers import VendorRules
 from agent.core.model import VendorState, VendorStatus
-from agent.daemon.node_state import NodeState
+from agent.daemon.node_state import MANY_IDS, NodeState
 from agent.vendor_api.agent import ContainerEdits, Device, ResourceRule, Sharing, Vendor
 
 
@@ -119,3 +120,25 @@ def test_a_pod_that_comes_and_goes_costs_the_reads_of_its_own_ids_however_many_o
         counts.append(reads(lambda: recorded_and_released(state, ledger, new)))  # noqa: B023 - called at once
 
     assert counts[0] == counts[1] > 0
+
+
+async def test_pods_that_come_one_after_the_other_leave_no_refresh_with_the_ids_of_them_all() -> None:
+    """The kubelet may admit 64 pods of 2,000 units each between two discoveries of the cards."""
+    state, ledger, discover = held_node(4_000, "a pod has each card")
+    discover()
+    ledger.release("GPU-a-0", "over", now=1)
+    discover()
+    reads_of_a_pod = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(state.follow_held_ids)
+        for at in range(0, 3_000, 100):
+            ids = [CountedId(f"bl62ea::{n}") for n in range(at, at + 100)]
+            ledger.record(replace(allocation(f"new-{at}", ids, devices=("GPU-a",)), unit="0.001"))
+            before = CountedId.reads
+            await anyio.wait_all_tasks_blocked()
+            reads_of_a_pod.append(CountedId.reads - before)
+        group.cancel_scope.cancel()
+
+    assert ledger.unread_ids < MANY_IDS
+    assert sum(1 for count in reads_of_a_pod if count) == 3_000 // MANY_IDS, "no refresh for a few IDs"
+    assert max(reads_of_a_pod) < 2 * min(filter(None, reads_of_a_pod))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,41 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_name_that_is_nowhere_is_not_found() -> None:
-    assert not library_loader.may_find(NAME)
+    assert not library_loader.may_find([NAME])
+
+
+def test_one_of_several_names_is_enough_and_without_a_name_nothing_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / NAME).touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+
+    assert library_loader.may_find(["libxpu-nowhere.so", NAME])
+    assert not library_loader.may_find([])
+
+
+def test_many_names_cost_one_look_at_each_folder_and_one_reading_of_the_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+
+    def counted(look: Callable[..., Any]) -> Callable[..., Any]:
+        def listed(path: object, *more: object) -> Any:
+            looks.append(str(path))
+            return look(path, *more)
+
+        return listed
+
+    monkeypatch.setattr(Path, "read_bytes", counted(Path.read_bytes))
+    for module, name in ((os, "listdir"), (os.path, "isdir")):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
+
+    assert not library_loader.may_find([NAME])
+    of_one, looks[:] = [*looks], []
+    assert not library_loader.may_find([NAME, "libxpu-nowhere.so", "libxpu-nowhere.so.1"])
+
+    assert str(library_loader.CACHE) in of_one
+    assert looks == of_one
 
 
 #: Prints each mapped library that the loader finds by its bare name alone.
@@ -41,7 +77,7 @@ def test_every_library_that_a_process_has_by_its_bare_name_is_one_that_may_be_fo
     found = told.stdout.split()
 
     assert "libc.so.6" in found
-    assert [name for name in found if not library_loader.may_find(name)] == []
+    assert [name for name in found if not library_loader.may_find([name])] == []
 
 
 @pytest.mark.parametrize("below", [".", "glibc-hwcaps/x86-64-v3", "tls", "haswell/x86_64"])
@@ -53,7 +89,7 @@ def test_a_folder_of_the_loader_s_path_is_looked_through(
     (tmp_path / below / NAME).symlink_to("nowhere")
     monkeypatch.setenv("LD_LIBRARY_PATH", path.format(tmp_path))
 
-    assert library_loader.may_find(NAME)
+    assert library_loader.may_find([NAME])
 
 
 def test_an_empty_folder_of_the_path_is_the_current_one(
@@ -63,17 +99,17 @@ def test_an_empty_folder_of_the_path_is_the_current_one(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/nonexistent:")
 
-    assert library_loader.may_find(NAME)
+    assert library_loader.may_find([NAME])
 
 
 def test_the_cache_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = tmp_path / "ld.so.cache"
     cache.write_bytes(b"glibc-ld.so.cache1.1\0\1\2" + NAME.encode() + b".2\0")
     monkeypatch.setattr(library_loader, "CACHE", cache)
-    before = library_loader.may_find(NAME)
+    before = library_loader.may_find([NAME])
     cache.write_bytes(cache.read_bytes() + NAME.encode() + b"\0/opt/lib/" + NAME.encode() + b"\0")
 
-    assert (before, library_loader.may_find(NAME)) == (False, True)
+    assert (before, library_loader.may_find([NAME])) == (False, True)
 
 
 def test_a_folder_of_the_interpreter_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +117,7 @@ def test_a_folder_of_the_interpreter_is_searched(tmp_path: Path, monkeypatch: py
     (tmp_path / "lib" / NAME).touch()
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
 
-    assert library_loader.may_find(NAME)
+    assert library_loader.may_find([NAME])
 
 
 def test_what_can_not_be_told_from_files_may_be_found(
@@ -89,10 +125,10 @@ def test_what_can_not_be_told_from_files_may_be_found(
 ) -> None:
     with monkeypatch.context() as unreadable:
         unreadable.setattr(library_loader, "CACHE", tmp_path)
-        assert library_loader.may_find(NAME)
+        assert library_loader.may_find([NAME])
     with monkeypatch.context() as another_libc:
         another_libc.setattr(os, "confstr", lambda name: None)
-        assert library_loader.may_find(NAME)
+        assert library_loader.may_find([NAME])
     with monkeypatch.context() as preloads:
         preloads.setattr(library_loader, "PRELOAD", tmp_path)
-        assert library_loader.may_find(NAME)
+        assert library_loader.may_find([NAME])

@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 
 import pytest
+from core.values import allocation
+from msgspec.structs import replace
+from support.waiting import eventually
 
 from agent.core.devices.topology import Topology
 from agent.core.model import AllocationSource, Command, Resource
@@ -384,3 +387,19 @@ async def test_128_000_units_are_registered_and_one_pod_takes_a_whole_card(
     pod = await node.admit("one", {GCU: 16_000})
     assert len(await node.cards_of(pod)) == 1
     assert node.streams(GCU) == 1
+
+
+@pytest.mark.parametrize("count", [1])
+async def test_units_by_the_thousand_are_taken_in_with_their_pod_and_not_with_the_next_discovery(
+    node: Node, simulated: Simulated
+) -> None:
+    simulated.sized(16 * GB)
+    node.pace = replace(node.pace, discover=600.0, reconcile=600.0, grace=600.0)
+    await node.start(by_memory(GCU, "0.001"))
+    await node.counts({GCU: (16_000, 16_000)})
+    ledger = node.agent.parts.ledger
+    (card,) = node.view.resources[GCU].cards
+
+    ledger.record(allocation("one", [*card][:2_000], resource=GCU, devices=(card.uuid,)))
+
+    await eventually(lambda: not ledger.unread_ids)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -45,7 +45,7 @@ class Ledger:
         self._changed: dict[str, tuple[Allocation | None, bool]] = {}
         #: What `_held_ids` returned last, and resource to the IDs that were held or let go since.
         self._held: Mapping[str, Mapping[str, HeldIds]] = {}
-        self._changed_ids: dict[str, set[str]] = {}
+        self._changed_ids: dict[str, list[Sequence[str]]] = {}
         #: What `_units` returned last, and resource and card to the units that came or went since.
         self._units_by_card: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
         self._changed_units: dict[tuple[str, str], set[str]] = {}
@@ -88,10 +88,18 @@ class Ledger:
             )
         return self._usage
 
+    @property
+    def unread_ids(self) -> int:
+        """How many device IDs were held or let go since `usage` was last asked, which will read them all."""
+        return sum(map(len, chain.from_iterable(self._changed_ids.values())))
+
     def _held_ids(self) -> Mapping[str, Mapping[str, HeldIds]]:
         """Resource to the cards that its IDs in use name, with these IDs."""
         if self._changed_ids:
-            changed = {name: self._held_now(name, ids) for name, ids in self._changed_ids.items()}
+            changed = {
+                name: self._held_now(name, dict.fromkeys(chain.from_iterable(ids)))
+                for name, ids in self._changed_ids.items()
+            }
             self._held = {name: cards for name, cards in {**self._held, **changed}.items() if cards}
             self._changed_ids = {}
         return self._held
@@ -248,7 +256,7 @@ class Ledger:
     def _note_ids(self, allocation: Allocation) -> None:
         """Note that the IDs of the allocation may have come, gone or moved."""
         resource, ids, _ = _held_by(allocation)
-        self._changed_ids.setdefault(resource, set()).update(ids)
+        self._changed_ids.setdefault(resource, []).append(ids)
 
     def _add_holder(self, allocation: Allocation) -> None:
         """Note the IDs that the allocation holds."""

@@ -71,7 +71,7 @@ class HeldIds:
         #: Whether an allocation lies on the card by one of the IDs.
         self.lies_here = not all(ids.values())
         #: The stems of all numbered IDs, and perhaps stems of IDs that were here before.
-        self.stems = frozenset(map(_stem, ids)) if stems is None else stems
+        self.stems = _stems(ids) if stems is None else stems
         self._before = before
         self._changed = changed
         self._answers: dict[IdChoice, tuple[str, ...]] = {}
@@ -88,7 +88,7 @@ class HeldIds:
             del ids[device_id]
         ids.update(new)
         looked_at = {**dict.fromkeys(gone), **new}
-        return HeldIds(ids, self.stems.union(map(_stem, new)), self._answers, looked_at)
+        return HeldIds(ids, self.stems | _stems(new), self._answers, looked_at)
 
     def chosen(self, choice: IdChoice) -> tuple[str, ...]:
         """The IDs that are chosen, sorted."""
@@ -127,5 +127,5 @@ class HeldIds:
         return self._numbers[ids]
 
 
-def _stem(device_id: str) -> str:
-    return device_id.rpartition("::")[0]
+def _stems(ids: Iterable[str]) -> frozenset[str]:
+    return frozenset({it.rpartition("::")[0] for it in ids})

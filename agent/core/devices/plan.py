@@ -257,9 +257,10 @@ def _used_otherwise(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) 
         return True
     if uses.has_other_unit(rule.name, card.uuid, counted_in(rule.sharing)):
         return True
+    outside = uses.outside_range(rule.name, card)
     if rule.sharing.kind == "exclusive":
-        return bool(uses.outside_range(rule.name, card)) or uses.has_shares_of_others(card.uuid)
-    return bool(uses.on_card(rule.name, card.uuid).chosen(NoShares(card.ids, card.names)))
+        return bool(outside) or uses.has_shares_of_others(card.uuid)
+    return bool(outside and uses.on_card(rule.name, card.uuid).chosen(NoShares(card.ids, card.names)))
 
 
 def _with_shorter_range(rule: ResourceRule, card: AdvertisedDevice, uses: IdsInUse) -> AdvertisedDevice:

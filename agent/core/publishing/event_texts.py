@@ -47,9 +47,7 @@ def notices(before: AgentStatus, after: AgentStatus, pods: Sequence[Candidate] =
         *_of_starts(before, after),
         *_of_claims(before, after),
         *_of_mismatches(before, after),
-        *_of_overlaps(before, after),
-        *_of_shares(before, after),
-        *_of_limits(before, after),
+        *_of_allocations(before, after),
         *_of_locks(before, after),
         *_of_report(before.reported, after.reported),
     )
@@ -301,6 +299,14 @@ def _of_mismatches(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
                 f"the scheduler's choice of cards is not followed: {mismatch.why}",
                 pod=mismatch.pod,
             )
+
+
+def _of_allocations(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
+    if after.allocations == before.allocations:  # mostly: of hundreds, each is compared once a second
+        return
+    yield from _of_overlaps(before, after)
+    yield from _of_shares(before, after)
+    yield from _of_limits(before, after)
 
 
 def _of_overlaps(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:

@@ -22,7 +22,7 @@ import structlog
 from agent.config import ConfigState
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.cell import Cell
-from agent.core.endless_tasks import for_ever
+from agent.core.endless_tasks import for_ever, sleep_in_step
 from agent.core.model import Plan, Resource, SessionStatus
 from agent.core.reconciling.reconcile_evidence import FOREIGN
 from agent.daemon.agent_timing import AgentTiming
@@ -188,7 +188,7 @@ class CardPlugins:
         """Look for ever: a plugin that is killed leaves its socket, and no file changes."""
         while True:
             self.look()
-            await anyio.sleep(self._every)
+            await sleep_in_step(self._every)
 
     def closed(self, vendor: str) -> SessionStatus | None:
         """Why no resource of the vendor may be registered now; None where its resources may be."""
@@ -267,7 +267,7 @@ class OtherResources:
 
     async def _look_again(self) -> None:
         while True:
-            await anyio.sleep(self._every)
+            await sleep_in_step(self._every)
             if self.found:
                 await self.look()
 

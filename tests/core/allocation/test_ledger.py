@@ -265,6 +265,21 @@ def test_ids_in_use_follow_every_change() -> None:
     assert [sorted(it.get(GPU, {})) for it in seen] == [["0"], ["0", "1"], ["1"], []]
 
 
+def test_ids_count_as_unread_from_their_change_until_the_usage_is_asked_for() -> None:
+    ledger = Ledger([allocation("1", ["GPU-a::0", "GPU-a::1"])])
+    unread = [ledger.unread_ids]
+
+    ledger.usage()
+    unread.append(ledger.unread_ids)
+    ledger.record(allocation("2", ["GPU-b::0"]))
+    ledger.remark("1", "a person should know this")
+    unread.append(ledger.unread_ids)
+    ledger.release("1", "pod gone", now=1)
+    unread.append(ledger.unread_ids)
+
+    assert unread == [2, 0, 1, 3]
+
+
 def test_the_cards_on_which_shares_lie_by_the_ids_of_others_are_told_until_they_are_free() -> None:
     ledger = Ledger([replace(allocation("one", ["a::0"]), diverged=("b",)), allocation("two", ["c::0"])])
 
