@@ -163,6 +163,16 @@ def test_long_requests_with_damage_are_read_as_protobuf_reads_them_or_refused(
     is_read_alike_or_refused(whole[:at] + damage + whole[at + left :])
 
 
+def test_an_unknown_field_among_many_ids_is_no_id() -> None:
+    """Its tag is the beginning of a string in MessagePack, and another ID has the byte that begins an ID."""
+    unknown = b"\xa1\x01" + b"\x0a\x06abcdef"
+
+    raw = "\n\x02\u0649".encode() + unknown + b"\x0a\x09abcdef::7" * 30
+
+    assert pre_start_request(raw) == ("\u0649", *["abcdef::7"] * 30)
+    is_read_alike_or_refused(raw)
+
+
 @pytest.mark.parametrize("form", ["GPU-0123456789abcdef::{}", "abcdef::{}"])
 @pytest.mark.parametrize(("required", "size"), [([], 1), ([], 10), (["GPU-0123456789abcdef::7"], 2)])
 def test_many_available_ids_are_read_in_as_many_calls_as_some(
