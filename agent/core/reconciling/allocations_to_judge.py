@@ -1,0 +1,201 @@
+"""The allocations that a quick pass judges: those for which the evidence may say something new. Pure.
+
+An allocation that every source shows as before, and that has nothing in common with one that has changed,
+needs no change, whatever the time is. It is left out, together with its answer and its pod.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
+from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
+
+#: Returns the allocations in use that have some of these device IDs of a resource.
+Holders = Callable[[str, Collection[str]], Collection[Allocation]]
+
+
+class ShownAllocation(Struct, frozen=True):
+    """An allocation that every source shows in its owner's container, with what they show.
+
+    It is of the present life of the kubelet. No other allocation in use has one of its device IDs, no other
+    answer is for its container and resource, and its pod has one name.
+    """
+
+    allocation: Allocation
+    answer: CheckpointAnswer
+    #: (namespace, name) of its pod, and what PodResources lists of that pod.
+    pod: tuple[str, str]
+    containers: Mapping[str, Mapping[str, frozenset[str]]]
+
+
+#: Id of an allocation to what every source shows of it.
+Shown = Mapping[str, ShownAllocation]
+NONE_SHOWN: Shown = MappingProxyType({})
+
+
+class AllocationsToJudge(Struct, frozen=True):
+    """Allocations in use, oldest first, with the part of the evidence that decides about them."""
+
+    allocations: Sequence[Allocation]
+    evidence: Evidence
+    #: What the next pass need not judge unless something changes.
+    shown: Shown = NONE_SHOWN
+    #: What is not judged now.
+    settled: Shown = NONE_SHOWN
+
+
+def allocations_to_judge(
+    allocations: Sequence[Allocation], evidence: Evidence, before: Shown, holders: Holders
+) -> AllocationsToJudge:
+    """The allocations in use that may need a change. To judge all gives the same changes, in the same order.
+
+    `before`: `shown` of an earlier pass. Values are compared by identity: a source returns the same value for
+    what has not changed.
+    """
+    granted, pods = evidence.granted, evidence.pods
+    grants = {it.allocation: it for it in granted or ()}
+    if granted is None or pods is None or not evidence.life or len(grants) != len(granted):
+        return AllocationsToJudge(allocations, evidence, before)
+    same = _unchanged(allocations, before, grants, pods, evidence.life)
+    changed = [it for it in allocations if it.id not in same]
+    sharing = _sharing_ids(changed, holders)
+    settled = NONE_SHOWN
+    judged, part = allocations, evidence
+    # An allocation from PodResources is compared with every answer, and one without IDs fits every container.
+    if not any(it.source is AllocationSource.POD_RESOURCES or not it.ids for it in changed):
+        found = _pods_to_find(changed, grants, pods)
+        related = _related_ids(changed, same, sharing, grants, found)
+        settled = {name: it for name, it in same.items() if name not in related}
+        judged = [it for it in allocations if it.id not in settled]
+        named = {name: pods[name] for it in judged if (name := _pod_name(it.owner)) in pods}
+        left = tuple(it for it in granted if it.allocation not in settled)
+        part = replace(evidence, granted=left, pods={**found, **named})
+    shown = {it.allocation.id: it for it in _shown(judged, grants, part) if it.allocation.id not in sharing}
+    return AllocationsToJudge(judged, part, {**settled, **shown}, settled)
+
+
+def _unchanged(
+    allocations: Sequence[Allocation],
+    before: Shown,
+    grants: Mapping[str, CheckpointAnswer],
+    pods: Pods,
+    life: str,
+) -> dict[str, ShownAllocation]:
+    return {
+        allocation.id: known
+        for allocation in allocations
+        if (known := before.get(allocation.id)) is not None
+        and known.allocation is allocation
+        and known.answer is grants.get(allocation.id)
+        and known.containers is pods.get(known.pod)
+        and allocation.life == life
+    }
+
+
+def _sharing_ids(changed: Sequence[Allocation], holders: Holders) -> set[str]:
+    """Ids of allocations that share a device ID: changed ones, and those that they share it with."""
+    sharing: set[str] = set()
+    for allocation in changed:
+        names = {allocation.id, *(it.id for it in holders(allocation.resource, allocation.ids))}
+        if len(names) > 1:
+            sharing |= names
+    return sharing
+
+
+def _pods_to_find(
+    changed: Sequence[Allocation], grants: Mapping[str, CheckpointAnswer], pods: Pods
+) -> dict[tuple[str, str], Mapping[str, Mapping[str, frozenset[str]]]]:
+    """The pods that are listed with the IDs of a changed allocation that is not listed under its own pod."""
+    wanted = {it.ids[0] for it in changed if not _is_listed(it, grants.get(it.id), pods)}
+    if not wanted:
+        return {}
+    return {
+        name: containers
+        for name, containers in pods.items()
+        if any(not wanted.isdisjoint(ids) for resources in containers.values() for ids in resources.values())
+    }
+
+
+def _is_listed(allocation: Allocation, answer: CheckpointAnswer | None, pods: Pods) -> bool:
+    owner = allocation.owner
+    if owner is None or not owner.pod or (answer is not None and answer.uid != owner.uid):
+        return False
+    resources = pods.get(_pod_name(owner), {}).get(owner.container, {})
+    return resources.get(allocation.resource, frozenset()).issuperset(allocation.ids)
+
+
+def _related_ids(
+    changed: Sequence[Allocation],
+    same: Shown,
+    sharing: Collection[str],
+    grants: Mapping[str, CheckpointAnswer],
+    found: Pods,
+) -> set[str]:
+    """Ids of unchanged allocations that decide about the changed ones, or that these decide about.
+
+    They have a device ID, a pod or the name of a pod in common. The newest one shows that the kubelet has
+    received every earlier answer.
+    """
+    related = [*changed, *(same[name].allocation for name in sharing if name in same)]
+    uids = {uid for it in related for uid in _uids(it, grants.get(it.id))}
+    names = {*found, *(_pod_name(it.owner) for it in related)}
+    names.update(it.pod for it in same.values() if it.answer.uid in uids)
+    of_pods = (name for name, it in same.items() if it.pod in names or it.answer.uid in uids)
+    # Those that were recovered from the kubelet have no order.
+    ordered = (it.allocation for it in same.values() if it.allocation.source is not AllocationSource.KUBELET)
+    newest = deque((it.id for it in ordered), maxlen=1)
+    return {*sharing, *of_pods, *newest}
+
+
+def _uids(allocation: Allocation, answer: CheckpointAnswer | None) -> Iterator[str]:
+    """The uids of the pods to which the allocation may belong."""
+    for place in (answer, allocation.owner, allocation.claim):
+        if place is not None:
+            yield place.uid
+
+
+def _shown(
+    judged: Sequence[Allocation], grants: Mapping[str, CheckpointAnswer], evidence: Evidence
+) -> Iterator[ShownAllocation]:
+    """Those that every source shows, and that no other allocation of the same pod contradicts."""
+    places = Counter((it.uid, it.container, it.resource) for it in evidence.granted or ())
+    names: dict[str, set[tuple[str, str]]] = {}
+    for allocation in judged:
+        if (owner := allocation.owner) is not None and owner.pod:
+            names.setdefault(owner.uid, set()).add(_pod_name(owner))
+    for allocation in judged:
+        owner, answer = allocation.owner, grants.get(allocation.id)
+        if (
+            owner is not None
+            and answer is not None
+            and owner.uid
+            and allocation.ids
+            and allocation.state is AllocationState.DONE
+            and allocation.source is not AllocationSource.POD_RESOURCES
+            and not allocation.forgotten
+            and allocation.life == evidence.life
+            and _is_listed(allocation, answer, evidence.pods or {})
+            and (place := (answer.uid, answer.container, answer.resource))
+            == (owner.uid, owner.container, allocation.resource)
+            and places[place] == len(names[owner.uid]) == 1
+            and _has_own_claim(allocation, owner)
+        ):
+            pod = _pod_name(owner)
+            yield ShownAllocation(allocation, answer, pod, (evidence.pods or {})[pod])
+
+
+def _has_own_claim(allocation: Allocation, owner: Owner) -> bool:
+    """Whether the allocation has the claim of its container, or none."""
+    claim = allocation.claim
+    return claim is None or (claim.uid, claim.container) == (owner.uid, owner.container)
+
+
+def _pod_name(owner: Owner | None) -> tuple[str, str]:
+    """(namespace, name) of the owner's pod; two empty texts where they are not known."""
+    return (owner.namespace, owner.pod) if owner else ("", "")
