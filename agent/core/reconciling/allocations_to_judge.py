@@ -6,9 +6,10 @@ needs no change, whatever the time is. It is left out, together with its answer 
 
 from __future__ import annotations
 
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -58,44 +59,40 @@ def allocations_to_judge(
     `before`: `shown` of an earlier pass. Values are compared by identity: a source returns the same value for
     what has not changed.
     """
-    granted, pods = evidence.granted, evidence.pods
+    granted, pods, life = evidence.granted, evidence.pods, evidence.life
     grants = {it.allocation: it for it in granted or ()}
-    if granted is None or pods is None or not evidence.life or len(grants) != len(granted):
+    if granted is None or pods is None or not life or len(grants) != len(granted):
         return AllocationsToJudge(allocations, evidence, before)
-    same = _unchanged(allocations, before, grants, pods, evidence.life)
-    changed = [it for it in allocations if it.id not in same]
+    same: dict[str, ShownAllocation] = {}
+    changed: list[Allocation] = []
+    for allocation in allocations:  # the one walk over all in Python: lookups alone
+        name = allocation.id
+        known = before.get(name)
+        if (
+            known is not None
+            and known.allocation is allocation
+            and known.answer is grants.get(name)
+            and known.containers is pods.get(known.pod)
+            and allocation.life == life
+        ):
+            same[name] = known
+        else:
+            changed.append(allocation)
     sharing = _sharing_ids(changed, holders)
-    settled = NONE_SHOWN
+    settled: dict[str, ShownAllocation] = {}
     judged, part = allocations, evidence
     # An allocation from PodResources is compared with every answer, and one without IDs fits every container.
     if not any(it.source is AllocationSource.POD_RESOURCES or not it.ids for it in changed):
         found = _pods_to_find(changed, grants, pods)
-        related = _related_ids(changed, same, sharing, grants, found)
-        settled = {name: it for name, it in same.items() if name not in related}
+        settled = {**same}
+        for related in _related_ids(changed, same, sharing, grants, found):
+            del settled[related]
         judged = [it for it in allocations if it.id not in settled]
-        named = {name: pods[name] for it in judged if (name := _pod_name(it.owner)) in pods}
+        named = {pod: pods[pod] for it in judged if (pod := _pod_name(it.owner)) in pods}
         left = tuple(it for it in granted if it.allocation not in settled)
         part = replace(evidence, granted=left, pods={**found, **named})
     shown = {it.allocation.id: it for it in _shown(judged, grants, part) if it.allocation.id not in sharing}
     return AllocationsToJudge(judged, part, {**settled, **shown}, settled)
-
-
-def _unchanged(
-    allocations: Sequence[Allocation],
-    before: Shown,
-    grants: Mapping[str, CheckpointAnswer],
-    pods: Pods,
-    life: str,
-) -> dict[str, ShownAllocation]:
-    return {
-        allocation.id: known
-        for allocation in allocations
-        if (known := before.get(allocation.id)) is not None
-        and known.allocation is allocation
-        and known.answer is grants.get(allocation.id)
-        and known.containers is pods.get(known.pod)
-        and allocation.life == life
-    }
 
 
 def _sharing_ids(changed: Sequence[Allocation], holders: Holders) -> set[str]:
@@ -115,11 +112,15 @@ def _pods_to_find(
     wanted = {it.ids[0] for it in changed if not _is_listed(it, grants.get(it.id), pods)}
     if not wanted:
         return {}
-    return {
-        name: containers
-        for name, containers in pods.items()
-        if any(not wanted.isdisjoint(ids) for resources in containers.values() for ids in resources.values())
-    }
+    return {name: containers for name, containers in pods.items() if _lists_one_of(wanted, containers)}
+
+
+def _lists_one_of(ids: Set[str], containers: Mapping[str, Mapping[str, frozenset[str]]]) -> bool:
+    for resources in containers.values():
+        for listed in resources.values():
+            if not listed.isdisjoint(ids):
+                return True
+    return False
 
 
 def _is_listed(allocation: Allocation, answer: CheckpointAnswer | None, pods: Pods) -> bool:
@@ -132,7 +133,7 @@ def _is_listed(allocation: Allocation, answer: CheckpointAnswer | None, pods: Po
 
 def _related_ids(
     changed: Sequence[Allocation],
-    same: Shown,
+    same: dict[str, ShownAllocation],
     sharing: Collection[str],
     grants: Mapping[str, CheckpointAnswer],
     found: Pods,
@@ -145,12 +146,12 @@ def _related_ids(
     related = [*changed, *(same[name].allocation for name in sharing if name in same)]
     uids = {uid for it in related for uid in _uids(it, grants.get(it.id))}
     names = {*found, *(_pod_name(it.owner) for it in related)}
-    names.update(it.pod for it in same.values() if it.answer.uid in uids)
-    of_pods = (name for name, it in same.items() if it.pod in names or it.answer.uid in uids)
+    of_pods = [name for name, it in same.items() if it.pod in names or it.answer.uid in uids]
+    if others := {same[it].pod for it in of_pods} - names:
+        of_pods += [name for name, it in same.items() if it.pod in others]
     # Those that were recovered from the kubelet have no order.
-    ordered = (it.allocation for it in same.values() if it.allocation.source is not AllocationSource.KUBELET)
-    newest = deque((it.id for it in ordered), maxlen=1)
-    return {*sharing, *of_pods, *newest}
+    ordered = (it for it in reversed(same) if same[it].allocation.source is not AllocationSource.KUBELET)
+    return {*of_pods, *islice(ordered, 1)}
 
 
 def _uids(allocation: Allocation, answer: CheckpointAnswer | None) -> Iterator[str]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import TypeVar, cast
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -230,9 +229,7 @@ class World:
     def change_evidence(self, draw: Draw) -> None:
         running = frozenset(draw.of(UIDS) for _ in range(3)) if draw(0, 1) else None
         proven, settled, steady = (draw.of((True, False)) for _ in range(3))
-        self.evidence = replace(
-            self.evidence, proven=proven, settled=settled, steady=steady, running=running
-        )
+        self.evidence = replace(self.evidence, proven=proven, settled=settled, steady=steady, running=running)
 
     def begin_life(self, draw: Draw) -> None:
         self.evidence = replace(self.evidence, life=draw.of(LIVES), settled=False)
@@ -273,7 +270,7 @@ class World:
             return Claim(str(pod), "default", "promised", container) if pod else None
 
         values = SimpleNamespace(pods=self.known_pods, in_use=self.ledger.in_use(), claim_of=claim_of)
-        return cast(Promises, values)
+        return cast("Promises", values)
 
 
 PASSES = st.tuples(st.integers(0, 9), st.sampled_from([0.0, 0.3, 0.3, 4.0, 61.0]))
