@@ -24,8 +24,8 @@ Holders = Callable[[str, Collection[str]], Collection[Allocation]]
 class ShownAllocation(Struct, frozen=True):
     """An allocation that every source shows in its owner's container, with what they show.
 
-    It is of the present life of the kubelet. No other allocation in use has one of its device IDs, no other
-    answer is for its container and resource, and its pod has one name.
+    No other allocation in use has one of its device IDs, no other answer is for its container and resource,
+    and its pod has one name.
     """
 
     allocation: Allocation
@@ -61,7 +61,7 @@ def allocations_to_judge(
     """
     granted, pods, life = evidence.granted, evidence.pods, evidence.life
     grants = {it.allocation: it for it in granted or ()}
-    if granted is None or pods is None or not life or len(grants) != len(granted):
+    if granted is None or pods is None or len(grants) != len(granted):
         return AllocationsToJudge(allocations, evidence, before)
     same: dict[str, ShownAllocation] = {}
     changed: list[Allocation] = []
@@ -81,8 +81,7 @@ def allocations_to_judge(
     sharing = _sharing_ids(changed, holders)
     settled: dict[str, ShownAllocation] = {}
     judged, part = allocations, evidence
-    # An allocation from PodResources is compared with every answer, and one without IDs fits every container.
-    if not any(it.source is AllocationSource.POD_RESOURCES or not it.ids for it in changed):
+    if all(it.ids for it in changed):  # one without IDs is listed in every container
         found = _pods_to_find(changed, grants, pods)
         settled = {**same}
         for related in _related_ids(changed, same, sharing, grants, found):
@@ -180,11 +179,11 @@ def _shown(
             and allocation.state is AllocationState.DONE
             and allocation.source is not AllocationSource.POD_RESOURCES
             and not allocation.forgotten
-            and allocation.life == evidence.life
             and _is_listed(allocation, answer, evidence.pods or {})
             and (place := (answer.uid, answer.container, answer.resource))
             == (owner.uid, owner.container, allocation.resource)
             and places[place] == len(names[owner.uid]) == 1
+            and {*answer.ids} == {*allocation.ids}
             and _has_own_claim(allocation, owner)
         ):
             pod = _pod_name(owner)
