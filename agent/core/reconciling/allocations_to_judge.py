@@ -21,7 +21,7 @@ from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 Holders = Callable[[str, Collection[str]], Collection[Allocation]]
 
 
-class ShownAllocation(Struct, frozen=True):
+class AgreedAllocation(Struct, frozen=True):
     """An allocation that every source shows in its owner's container, with what they show.
 
     No other allocation in use has one of its device IDs, no other answer is for its container and resource,
@@ -36,8 +36,8 @@ class ShownAllocation(Struct, frozen=True):
 
 
 #: Id of an allocation to what every source shows of it.
-Shown = Mapping[str, ShownAllocation]
-NONE_SHOWN: Shown = MappingProxyType({})
+Agreed = Mapping[str, AgreedAllocation]
+NONE_AGREED: Agreed = MappingProxyType({})
 
 
 class AllocationsToJudge(Struct, frozen=True):
@@ -46,24 +46,24 @@ class AllocationsToJudge(Struct, frozen=True):
     allocations: Sequence[Allocation]
     evidence: Evidence
     #: What the next pass need not judge unless something changes.
-    shown: Shown = NONE_SHOWN
+    agreed: Agreed = NONE_AGREED
     #: What is not judged now.
-    settled: Shown = NONE_SHOWN
+    left_out: Agreed = NONE_AGREED
 
 
 def allocations_to_judge(
-    allocations: Sequence[Allocation], evidence: Evidence, before: Shown, holders: Holders
+    allocations: Sequence[Allocation], evidence: Evidence, before: Agreed, holders: Holders
 ) -> AllocationsToJudge:
     """The allocations in use that may need a change. To judge all gives the same changes, in the same order.
 
-    `before`: `shown` of an earlier pass. Values are compared by identity: a source returns the same value for
-    what has not changed.
+    `before`: `agreed` of an earlier pass. Values are compared by identity: a source returns the same value
+    for what has not changed.
     """
     granted, pods, life = evidence.granted, evidence.pods, evidence.life
     grants = {it.allocation: it for it in granted or ()}
     if granted is None or pods is None or len(grants) != len(granted):
         return AllocationsToJudge(allocations, evidence, before)
-    same: dict[str, ShownAllocation] = {}
+    same: dict[str, AgreedAllocation] = {}
     changed: list[Allocation] = []
     for allocation in allocations:  # the one walk over all in Python: lookups alone
         name = allocation.id
@@ -79,19 +79,19 @@ def allocations_to_judge(
         else:
             changed.append(allocation)
     sharing = _sharing_ids(changed, holders)
-    settled: dict[str, ShownAllocation] = {}
+    left_out: dict[str, AgreedAllocation] = {}
     judged, part = allocations, evidence
     if all(it.ids for it in changed):  # one without IDs is listed in every container
         found = _pods_to_find(changed, grants, pods)
-        settled = {**same}
+        left_out = {**same}
         for related in _related_ids(changed, same, sharing, grants, found):
-            del settled[related]
-        judged = [it for it in allocations if it.id not in settled]
+            del left_out[related]
+        judged = [it for it in allocations if it.id not in left_out]
         named = {pod: pods[pod] for it in judged if (pod := _pod_name(it.owner)) in pods}
-        left = tuple(it for it in granted if it.allocation not in settled)
+        left = tuple(it for it in granted if it.allocation not in left_out)
         part = replace(evidence, granted=left, pods={**found, **named})
-    shown = {it.allocation.id: it for it in _shown(judged, grants, part) if it.allocation.id not in sharing}
-    return AllocationsToJudge(judged, part, {**settled, **shown}, settled)
+    agreed = {it.allocation.id: it for it in _agreed(judged, grants, part) if it.allocation.id not in sharing}
+    return AllocationsToJudge(judged, part, {**left_out, **agreed}, left_out)
 
 
 def _sharing_ids(changed: Sequence[Allocation], holders: Holders) -> set[str]:
@@ -132,7 +132,7 @@ def _is_listed(allocation: Allocation, answer: CheckpointAnswer | None, pods: Po
 
 def _related_ids(
     changed: Sequence[Allocation],
-    same: dict[str, ShownAllocation],
+    same: dict[str, AgreedAllocation],
     sharing: Collection[str],
     grants: Mapping[str, CheckpointAnswer],
     found: Pods,
@@ -160,9 +160,9 @@ def _uids(allocation: Allocation, answer: CheckpointAnswer | None) -> Iterator[s
             yield place.uid
 
 
-def _shown(
+def _agreed(
     judged: Sequence[Allocation], grants: Mapping[str, CheckpointAnswer], evidence: Evidence
-) -> Iterator[ShownAllocation]:
+) -> Iterator[AgreedAllocation]:
     """Those that every source shows, and that no other allocation of the same pod contradicts."""
     places = Counter((it.uid, it.container, it.resource) for it in evidence.granted or ())
     names: dict[str, set[tuple[str, str]]] = {}
@@ -187,7 +187,7 @@ def _shown(
             and _has_own_claim(allocation, owner)
         ):
             pod = _pod_name(owner)
-            yield ShownAllocation(allocation, answer, pod, (evidence.pods or {})[pod])
+            yield AgreedAllocation(allocation, answer, pod, (evidence.pods or {})[pod])
 
 
 def _has_own_claim(allocation: Allocation, owner: Owner) -> bool:

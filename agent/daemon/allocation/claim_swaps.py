@@ -13,7 +13,7 @@ from agent.core.attribution.answered_claims import claims_after_swaps, kept_para
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.event_notices import ClaimSwap
 from agent.core.model import AllocationSource
-from agent.core.reconciling.allocations_to_judge import NONE_SHOWN, Shown
+from agent.core.reconciling.allocations_to_judge import NONE_AGREED, Agreed
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 
 #: Claim swaps that are still shown.
@@ -33,14 +33,14 @@ class ClaimSwaps:
         return tuple(self._last)
 
     def swap(
-        self, promises: Promises, granted: Sequence[CheckpointAnswer], settled: Shown = NONE_SHOWN
+        self, promises: Promises, granted: Sequence[CheckpointAnswer], left_out: Agreed = NONE_AGREED
     ) -> Sequence[str]:
         """Give each allocation the claim of the pod to which the kubelet gave the allocation.
 
-        `settled` as in `claims_after_swaps`. Returns the ids of the allocations with another claim than
+        `left_out` as in `claims_after_swaps`. Returns the ids of the allocations with another claim than
         before.
         """
-        changed = claims_after_swaps(promises, granted, settled)
+        changed = claims_after_swaps(promises, granted, left_out)
         for name, claim in changed.items():
             allocation = self._ledger.get(name)
             assert allocation is not None

@@ -17,9 +17,9 @@ from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.model import Allocation, AllocationSource, AllocationState
 from agent.core.reconciling.allocations_to_judge import (
-    NONE_SHOWN,
+    NONE_AGREED,
+    Agreed,
     AllocationsToJudge,
-    Shown,
     allocations_to_judge,
 )
 from agent.core.reconciling.missing_slices import foreign_slices, slice_changes
@@ -92,7 +92,7 @@ class Reconciler:
         #: Vendor and mark of slices without an owner to the time at which they were first seen.
         self._ownerless: dict[tuple[str, str], float] = {}
         #: The allocations that a quick pass need not judge unless something changes.
-        self._shown: Shown = NONE_SHOWN
+        self._agreed: Agreed = NONE_AGREED
         self.actions = updates.actions
         #: Vendor and card to the number of slices there that this agent did not make, as last seen.
         self.foreign: Mapping[tuple[str, str], int] = {}
@@ -250,7 +250,7 @@ class Reconciler:
         if evidence.granted is None:
             swapped = self._updates.recognise_claims()
         else:
-            swapped = self._updates.swap_claims(evidence.granted, to_judge.settled)
+            swapped = self._updates.swap_claims(evidence.granted, to_judge.left_out)
         at_once = [it for it in changes if not isinstance(it, Release | Remove | AskKubelet)]
         done: list[Change] = [it for it in at_once if self._updates.apply(it)]
         ended = await self._updates.apply_releases(changes)
@@ -329,8 +329,8 @@ class Reconciler:
         in_use = self._allocations_from_allocate()
         if full:
             return AllocationsToJudge(in_use, evidence)
-        to_judge = allocations_to_judge(in_use, evidence, self._shown, self._ledger.holders)
-        self._shown = to_judge.shown
+        to_judge = allocations_to_judge(in_use, evidence, self._agreed, self._ledger.holders)
+        self._agreed = to_judge.agreed
         return to_judge
 
     def _decide(

@@ -14,7 +14,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.answered_claims import claims_after_swaps
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
-from agent.core.reconciling.allocations_to_judge import NONE_SHOWN, allocations_to_judge
+from agent.core.reconciling.allocations_to_judge import NONE_AGREED, allocations_to_judge
 from agent.core.reconciling.reconcile_changes import Change, Confirm, Release, SetForgotten
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
@@ -61,7 +61,7 @@ class World:
         self.pods: dict[tuple[str, str], Containers] = {}
         self.evidence = Evidence(life="k1", settled=True)
         self.no_checkpoint = self.no_pods = False
-        self.shown = NONE_SHOWN
+        self.agreed = NONE_AGREED
         self.changes: list[Change] = []
         self.known_pods: dict[str, object] = {}
         self.busy: set[str] = set()
@@ -268,11 +268,11 @@ class World:
         self.changes = reconcile(in_use, evidence, self.now, GRACE, *marks)
         if full:
             return
-        part = allocations_to_judge(in_use, evidence, self.shown, self.ledger.holders)
-        self.shown = part.shown
+        part = allocations_to_judge(in_use, evidence, self.agreed, self.ledger.holders)
+        self.agreed = part.agreed
         assert reconcile(part.allocations, part.evidence, self.now, GRACE, *marks) == self.changes
         promises = self.promises()
-        swapped = claims_after_swaps(promises, self.granted, part.settled)
+        swapped = claims_after_swaps(promises, self.granted, part.left_out)
         assert [*swapped.items()] == [*claims_after_swaps(promises, self.granted).items()]
 
     def promises(self) -> Promises:
@@ -310,17 +310,17 @@ def test_a_quick_pass_decides_what_it_would_if_it_judged_all(
         world.check(full=False)
 
 
-def settled_world() -> World:
+def agreed_world() -> World:
     """Two pods whose allocations a quick pass need not judge."""
     world = World()
     world.hold("a1", "card-1", "u1", "web")
     world.hold("a2", "card-2", "u2", "job")
     world.check(full=False)
-    assert world.shown.keys() == {"a1", "a2"}
+    assert world.agreed.keys() == {"a1", "a2"}
     return world
 
 
-def test_an_answer_that_a_later_one_has_overtaken_is_seen_though_the_later_one_is_settled() -> None:
+def test_an_answer_that_a_later_one_has_overtaken_is_seen_though_the_later_one_is_left_out() -> None:
     world = World()
     world.hold("lost", "card-0")
     world.hold("a1", "card-1", "u1", "web")
@@ -333,7 +333,7 @@ def test_an_answer_that_a_later_one_has_overtaken_is_seen_though_the_later_one_i
     assert world.changes == [Release("lost", "never used")]
 
 
-def test_a_pod_that_has_the_name_of_a_settled_one_is_not_taken_for_that_one() -> None:
+def test_a_pod_that_has_the_name_of_an_agreed_one_is_not_taken_for_that_one() -> None:
     world = World()
     world.hold("lost", "card-0", life="k0", owner=Owner("u1", "side"))
     world.hold("a1", "card-1", "u1", "web")
@@ -347,18 +347,18 @@ def test_a_pod_that_has_the_name_of_a_settled_one_is_not_taken_for_that_one() ->
     assert world.changes == [Confirm("lost", Owner("u1", "side", "default", "web"), "k0")]
 
 
-def test_an_id_that_is_given_again_has_its_settled_allocation_judged() -> None:
-    world = settled_world()
+def test_an_id_that_is_given_again_has_its_earlier_allocation_judged() -> None:
+    world = agreed_world()
 
     world.hold("a3", "card-1 card-3", "u3", "api")
     world.check(full=False)
 
     assert world.changes == [Release("a1", "superseded")]
-    assert world.shown.keys() == {"a2"}
+    assert world.agreed.keys() == {"a2"}
 
 
 def test_two_answers_with_one_id_have_all_judged() -> None:
-    world = settled_world()
+    world = agreed_world()
 
     world.granted.insert(1, replace(world.granted[1], uid="u1"))
     world.check(full=False)
@@ -367,7 +367,7 @@ def test_two_answers_with_one_id_have_all_judged() -> None:
 
 
 def test_an_allocation_without_ids_has_all_judged() -> None:
-    world = settled_world()
+    world = agreed_world()
 
     world.hold("a3", "")
     world.check(full=False)
@@ -378,7 +378,7 @@ def test_an_allocation_without_ids_has_all_judged() -> None:
 
 
 def test_in_a_new_life_of_the_kubelet_all_are_judged() -> None:
-    world = settled_world()
+    world = agreed_world()
 
     world.evidence = replace(world.evidence, life="k2")
     world.check(full=False)
@@ -426,7 +426,7 @@ def test_a_pod_with_two_names_is_judged_until_it_has_one() -> None:
     assert Confirm("a1", Owner("u1", "main", "default", "web"), "k1") in world.changes
 
 
-def test_the_name_of_a_new_pod_is_none_that_a_settled_pod_has() -> None:
+def test_the_name_of_a_new_pod_is_none_that_another_pod_has() -> None:
     world = World()
     world.hold("a1", "card-1", "u1", "web")
     world.list_ids(("default", "web"), "main", RESOURCES[0], ("card-3",))
@@ -454,8 +454,8 @@ def test_what_pod_resources_alone_shows_is_compared_with_an_answer_of_other_ids(
     assert world.changes == [Release("read", "the kubelet's checkpoint knows it better")]
 
 
-def test_the_claim_of_a_settled_container_is_found_at_another_allocation() -> None:
-    world = settled_world()
+def test_the_claim_of_a_container_is_found_at_another_allocation() -> None:
+    world = agreed_world()
     claim = Claim("u1", "default", "web", "main")
 
     world.hold("a3", "card-3", claim=claim)
@@ -475,11 +475,11 @@ def test_the_claim_of_another_container_is_swapped_until_its_own_is_there() -> N
     assert claims_after_swaps(world.promises(), world.granted) == {"a1": None, "a2": claim}
 
 
-def test_a_settled_allocation_without_a_claim_gets_one_as_soon_as_its_pod_is_known() -> None:
-    world = settled_world()
-    assert claims_after_swaps(world.promises(), world.granted, world.shown) == {}
+def test_an_agreed_allocation_without_a_claim_gets_one_as_soon_as_its_pod_is_known() -> None:
+    world = agreed_world()
+    assert claims_after_swaps(world.promises(), world.granted, world.agreed) == {}
 
     world.known_pods = {"u1": "u1"}
 
-    claims = claims_after_swaps(world.promises(), world.granted, world.shown)
+    claims = claims_after_swaps(world.promises(), world.granted, world.agreed)
     assert [*claims] == ["a1"]
