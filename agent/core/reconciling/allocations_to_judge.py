@@ -20,6 +20,10 @@ from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 #: Returns the allocations in use that have some of these device IDs of a resource.
 Holders = Callable[[str, Collection[str]], Collection[Allocation]]
 
+#: Where allocations have more device IDs, none is kept for the next pass: the lists of their pods would take
+#: megabytes, and the reader of PodResources does not return the same values for an answer of such a length.
+MAX_IDS = 16_384
+
 
 class AgreedAllocation(Struct, frozen=True):
     """An allocation that every source shows in its owner's container, with what they show.
@@ -90,8 +94,10 @@ def allocations_to_judge(
         named = {pod: pods[pod] for it in judged if (pod := _pod_name(it.owner)) in pods}
         left = tuple(it for it in granted if it.allocation not in left_out)
         part = replace(evidence, granted=left, pods={**found, **named})
-    agreed = {it.allocation.id: it for it in _agreed(judged, grants, part) if it.allocation.id not in sharing}
-    return AllocationsToJudge(judged, part, {**left_out, **agreed}, left_out)
+    alone = (it for it in _agreed(judged, grants, part) if it.allocation.id not in sharing)
+    agreed = {**left_out, **{it.allocation.id: it for it in alone}}
+    is_small = sum(len(it.allocation.ids) for it in agreed.values()) <= MAX_IDS
+    return AllocationsToJudge(judged, part, agreed if is_small else NONE_AGREED, left_out)
 
 
 def _sharing_ids(changed: Sequence[Allocation], holders: Holders) -> set[str]:

@@ -14,7 +14,7 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.attribution.answered_claims import claims_after_swaps
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
-from agent.core.reconciling.allocations_to_judge import NONE_AGREED, allocations_to_judge
+from agent.core.reconciling.allocations_to_judge import MAX_IDS, NONE_AGREED, allocations_to_judge
 from agent.core.reconciling.reconcile_changes import Change, Confirm, Release, SetForgotten
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence
 from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
@@ -473,6 +473,18 @@ def test_the_claim_of_another_container_is_swapped_until_its_own_is_there() -> N
         world.check(full=False)
 
     assert claims_after_swaps(world.promises(), world.granted) == {"a1": None, "a2": claim}
+
+
+def test_nothing_is_kept_for_the_next_pass_where_allocations_have_very_many_ids() -> None:
+    world = agreed_world()
+
+    world.hold("a3", " ".join(f"card-3::{n}" for n in range(MAX_IDS - 2)), "u3", "api")
+    world.check(full=False)
+    assert world.agreed.keys() == {"a1", "a2", "a3"}
+    world.hold("a4", "card-4", "u4", "more")
+    world.check(full=False)
+
+    assert world.agreed == {}
 
 
 def test_an_agreed_allocation_without_a_claim_gets_one_as_soon_as_its_pod_is_known() -> None:
