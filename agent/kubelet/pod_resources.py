@@ -214,8 +214,9 @@ class _Listing:
         self._fields_read = self._names = 0
 
     def read(self, data: bytes, needles: Collection[bytes]) -> None:
+        wants_all = needles is ANY_POD
         for number, value in self._fields(data):
-            if number == 1 and any(it in value for it in needles):
+            if number == 1 and (wants_all or any(it in value for it in needles)):
                 self._add_entry(value)
 
     def _add_entry(self, data: bytes) -> None:

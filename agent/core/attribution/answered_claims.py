@@ -15,17 +15,30 @@ from agent.core.attribution.dialects_of_resource import limits_dialect
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.model import Allocation, AllocationSource
+from agent.core.reconciling.allocations_to_judge import NONE_AGREED, Agreed
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api.candidate import Candidate
 from agent.scheduler_api.claims import Claim
 
 
-def claims_after_swaps(promises: Promises, granted: Sequence[CheckpointAnswer]) -> dict[str, Claim | None]:
+def claims_after_swaps(
+    promises: Promises, granted: Sequence[CheckpointAnswer], left_out: Agreed = NONE_AGREED
+) -> dict[str, Claim | None]:
     """Allocation to its new claim, for each claim that must change.
 
     `granted`: which container the kubelet gave each allocation. None: nothing was promised to the container.
+    `left_out`: allocations that have the claim of their container, or none, and have nothing in common with
+    one that has changed. Those without a claim are looked at where their pod is known, which may be new.
     """
     pods = promises.pods
+    # A card in external use may have the claim of any container.
+    if left_out and not promises.in_use.external():
+        granted = [
+            answer
+            for answer in granted
+            if (known := left_out.get(answer.allocation)) is None
+            or (known.allocation.claim is None and answer.uid in pods)
+        ]
 
     def promise(allocation: Allocation, answer: CheckpointAnswer) -> Claim | None:
         pod = pods.get(answer.uid)

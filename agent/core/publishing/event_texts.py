@@ -28,6 +28,8 @@ MAX_NAMED_DEVICES = 3
 
 #: (reason of the notice, state of the device as in "card X is STATE", health reason)
 _Level = tuple[str, str, str]
+#: What an allocation was, and what it is now. None: it is new.
+_Changed = tuple[Allocation | None, Allocation]
 
 
 def notices(before: AgentStatus, after: AgentStatus, pods: Sequence[Candidate] = ()) -> tuple[Notice, ...]:
@@ -35,6 +37,7 @@ def notices(before: AgentStatus, after: AgentStatus, pods: Sequence[Candidate] =
 
     Pass `agent_status.UNKNOWN` as `before` for the first status. `pods` are the pods bound to the node.
     """
+    changed = [*_changed_allocations(before, after)]
     return (
         *_of_config(before, after),
         *_of_checkpoint(before, after),
@@ -47,7 +50,9 @@ def notices(before: AgentStatus, after: AgentStatus, pods: Sequence[Candidate] =
         *_of_starts(before, after),
         *_of_claims(before, after),
         *_of_mismatches(before, after),
-        *_of_allocations(before, after),
+        *_of_overlaps(changed),
+        *_of_shares(changed),
+        *_of_limits(changed),
         *_of_locks(before, after),
         *_of_report(before.reported, after.reported),
     )
@@ -247,7 +252,7 @@ def _of_starts(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
 
 def _of_claims(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     last = max((it.number for it in before.swaps), default=0)
-    known = {it.id: it for it in after.allocations}
+    known = {it.id: it for it in after.allocations} if after.swaps else {}
     for swap in after.swaps:
         if swap.number > last:
             pod = _holder(swap, known.get(swap.allocation))
@@ -301,18 +306,19 @@ def _of_mismatches(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
             )
 
 
-def _of_allocations(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
-    if after.allocations == before.allocations:  # mostly: of hundreds, each is compared once a second
+def _changed_allocations(before: AgentStatus, after: AgentStatus) -> Iterator[_Changed]:
+    """The allocations that are new or have changed. An unchanged allocation is the same value as before."""
+    if after.allocations == before.allocations:  # mostly: the status is looked at once a second
         return
-    yield from _of_overlaps(before, after)
-    yield from _of_shares(before, after)
-    yield from _of_limits(before, after)
-
-
-def _of_overlaps(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
-    """Notices about external use of a card that another pod has."""
-    known = {it.id: it.reason for it in before.allocations}
+    known = {it.id: it for it in before.allocations}
     for allocation in after.allocations:
+        if (was := known.get(allocation.id)) is not allocation:
+            yield was, allocation
+
+
+def _of_overlaps(changed: Iterable[_Changed]) -> Iterator[Notice]:
+    """Notices about external use of a card that another pod has."""
+    for was, allocation in changed:
         owner = allocation.owner
         if (
             allocation.source is not AllocationSource.ANNOTATION
@@ -320,32 +326,29 @@ def _of_overlaps(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
             or owner is None
         ):
             continue
-        if allocation.reason and known.get(allocation.id) != allocation.reason:
+        if allocation.reason and (was is None or was.reason != allocation.reason):
             pod = PodRef(owner.namespace, owner.pod, owner.uid)
             text = f"another pod uses a card of this pod, too: {allocation.reason}"
             yield Notice("CardGivenTwice", text, pod=pod)
 
 
-def _of_shares(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
+def _of_shares(changed: Iterable[_Changed]) -> Iterator[Notice]:
     """Notices about new allocations with another share than the container requested."""
-    known = {it.id: it.claim.remark for it in before.allocations if it.claim is not None}
-    for allocation in after.allocations:
+    for was, allocation in changed:
         claim = allocation.claim
         if claim is None or not claim.remark or allocation.source is not AllocationSource.ALLOCATE:
             continue
-        if known.get(allocation.id) != claim.remark:
+        if was is None or was.claim is None or was.claim.remark != claim.remark:
             pod = PodRef(claim.namespace, claim.pod, claim.uid)
             yield Notice("ShareAveraged", f"{allocation.resource}: {claim.remark}", "Normal", pod)
 
 
-def _of_limits(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
+def _of_limits(changed: Iterable[_Changed]) -> Iterator[Notice]:
     """Notices about containers that got the share of another claim than their own."""
-    known = {it.id: it for it in before.allocations}
-    for allocation in after.allocations:
+    for was, allocation in changed:
         pod, container = _pod_and_container(allocation)
         if not container or allocation.handed is None or allocation.state is AllocationState.RELEASED:
             continue
-        was = known.get(allocation.id)
         if was is None and allocation.source is AllocationSource.CHECKPOINT:
             continue  # an earlier process of the agent made this notice
         unchanged = (

@@ -13,6 +13,7 @@ from agent.core.attribution.answered_claims import claims_after_swaps, kept_para
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.event_notices import ClaimSwap
 from agent.core.model import AllocationSource
+from agent.core.reconciling.allocations_to_judge import NONE_AGREED, Agreed
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 
 #: Claim swaps that are still shown.
@@ -31,12 +32,15 @@ class ClaimSwaps:
         """The last claim swaps, oldest first."""
         return tuple(self._last)
 
-    def swap(self, promises: Promises, granted: Sequence[CheckpointAnswer]) -> Sequence[str]:
+    def swap(
+        self, promises: Promises, granted: Sequence[CheckpointAnswer], left_out: Agreed = NONE_AGREED
+    ) -> Sequence[str]:
         """Give each allocation the claim of the pod to which the kubelet gave the allocation.
 
-        Returns the ids of the allocations with another claim than before.
+        `left_out` as in `claims_after_swaps`. Returns the ids of the allocations with another claim than
+        before.
         """
-        changed = claims_after_swaps(promises, granted)
+        changed = claims_after_swaps(promises, granted, left_out)
         for name, claim in changed.items():
             allocation = self._ledger.get(name)
             assert allocation is not None

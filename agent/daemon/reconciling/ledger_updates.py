@@ -10,6 +10,7 @@ import structlog
 from agent.core.allocation.ledger import Ledger
 from agent.core.errors import VendorError
 from agent.core.model import Allocation, AllocationState
+from agent.core.reconciling.allocations_to_judge import NONE_AGREED, Agreed
 from agent.core.reconciling.reconcile_changes import (
     AskKubelet,
     Change,
@@ -70,9 +71,12 @@ class LedgerUpdates:
 
     # Changes of the ledger alone; nothing here awaits
 
-    def swap_claims(self, granted: Sequence[CheckpointAnswer]) -> bool:
-        """Swap claims of pods that got each other's allocation; return whether any claim changed."""
-        swapped = self._allocator.swaps.swap(self._allocator.promises, granted)
+    def swap_claims(self, granted: Sequence[CheckpointAnswer], left_out: Agreed = NONE_AGREED) -> bool:
+        """Swap claims of pods that got each other's allocation; return whether any claim changed.
+
+        `left_out` as in `claims_after_swaps`.
+        """
+        swapped = self._allocator.swaps.swap(self._allocator.promises, granted, left_out)
         for name in swapped:
             self.actions["exchange"] += 1
             if (allocation := self._ledger.get(name)) is not None:

@@ -16,6 +16,12 @@ from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.endless_tasks import for_ever, set_on_change
 from agent.core.model import Allocation, AllocationSource, AllocationState
+from agent.core.reconciling.allocations_to_judge import (
+    NONE_AGREED,
+    Agreed,
+    AllocationsToJudge,
+    allocations_to_judge,
+)
 from agent.core.reconciling.missing_slices import foreign_slices, slice_changes
 from agent.core.reconciling.reconcile_changes import (
     AskKubelet,
@@ -85,6 +91,8 @@ class Reconciler:
         self._known_life = ""
         #: Vendor and mark of slices without an owner to the time at which they were first seen.
         self._ownerless: dict[tuple[str, str], float] = {}
+        #: The allocations that a quick pass need not judge unless something changes.
+        self._agreed: Agreed = NONE_AGREED
         self.actions = updates.actions
         #: Vendor and card to the number of slices there that this agent did not make, as last seen.
         self.foreign: Mapping[tuple[str, str], int] = {}
@@ -227,12 +235,14 @@ class Reconciler:
             self._known_life = evidence.life
         recovered = await self._recovery.record(evidence)
         self.actions["recall"] += len(recovered)
-        changes = self._decide(evidence, began, owned)
+        to_judge = self._to_judge(evidence, full=full)
+        changes = self._decide(evidence, to_judge, began, owned)
         if any(isinstance(it, Release) for it in changes) and not evidence.proven:
             # No allocation is released on a file without a verified checksum.
             began, owned = self._clock(), self._ids_with_owner()
             evidence = await self._sources.evidence(prove=True)
-            changes = self._decide(evidence, began, owned)
+            to_judge = self._to_judge(evidence, full=full)
+            changes = self._decide(evidence, to_judge, began, owned)
         if evidence.pods is not None and evidence.granted is not None:
             self._updates.keep_doubts({it.allocation for it in changes if isinstance(it, AskKubelet)})
         # Nothing is awaited from here to the last change that needs no hardware: the ledger is the one that
@@ -240,7 +250,7 @@ class Reconciler:
         if evidence.granted is None:
             swapped = self._updates.recognise_claims()
         else:
-            swapped = self._updates.swap_claims(evidence.granted)
+            swapped = self._updates.swap_claims(evidence.granted, to_judge.left_out)
         at_once = [it for it in changes if not isinstance(it, Release | Remove | AskKubelet)]
         done: list[Change] = [it for it in at_once if self._updates.apply(it)]
         ended = await self._updates.apply_releases(changes)
@@ -312,18 +322,29 @@ class Reconciler:
         """Allocations in use that an Allocate made, without external use, which the kubelet does not know."""
         return [it for it in self._ledger.in_use() if it.source is not AllocationSource.ANNOTATION]
 
-    def _decide(self, evidence: Evidence, now: float, owned: Collection[str]) -> list[Change]:
+    def _to_judge(self, evidence: Evidence, *, full: bool) -> AllocationsToJudge:
+        """What the pass judges: all allocations, or in a quick pass those for which something may be new."""
+        # Another life of the kubelet may have begun, and been confirmed, since the last source was read.
+        evidence = replace(evidence, steady=evidence.steady and evidence.life == self._sources.life)
+        in_use = self._allocations_from_allocate()
+        if full:
+            return AllocationsToJudge(in_use, evidence)
+        to_judge = allocations_to_judge(in_use, evidence, self._agreed, self._ledger.holders)
+        self._agreed = to_judge.agreed
+        return to_judge
+
+    def _decide(
+        self, evidence: Evidence, to_judge: AllocationsToJudge, now: float, owned: Collection[str]
+    ) -> list[Change]:
         """The changes that follow from the evidence.
 
         `now` and `owned` are from before the first source was read: as old as the oldest evidence.
         """
         busy = self._allocator.busy
-        in_use = self._allocations_from_allocate()
-        # Another life of the kubelet may have begun, and been confirmed, since the last source was read.
-        evidence = replace(evidence, steady=evidence.steady and evidence.life == self._sources.life)
+        in_use = to_judge.allocations
         fresh = {it.id for it in in_use}.difference(owned)
         abandoned = self._allocator.abandoned
-        changes = reconcile(in_use, evidence, now, self._timing.grace, busy, fresh, abandoned)
+        changes = reconcile(in_use, to_judge.evidence, now, self._timing.grace, busy, fresh, abandoned)
         settled = {it.allocation for it in changes if isinstance(it, Release | SetForgotten)}
         of_slices = slice_changes(in_use, evidence, busy)
         rest = [it for it in of_slices if isinstance(it, Remove) or it.allocation not in settled]

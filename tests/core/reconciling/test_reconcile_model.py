@@ -166,6 +166,8 @@ class World(RuleBasedStateMachine):
         self.saved: list[bytes] = [b""]
         self.is_behind = False
         self.no_pod_resources = self.no_checkpoint = False
+        #: What PodResources listed last: what has not changed is the same value again.
+        self.listed: Pods = {}
         self.looks = False
         self.agent = Agent(self, b"", rebooted=False)
 
@@ -189,13 +191,16 @@ class World(RuleBasedStateMachine):
             raise KubeletError("away")
         self.free_devices()
         kept = {(it.pod_uid, it.container): frozenset(it.ids) for it in self.books}
-        return {
+        listed = {
             ("default", pod.name): {
                 name: {GPU: kept.get((pod.uid, name), frozenset())} for name in pod.answers if name != "setup"
             }
             for pod in self.pods
             if pod.listed and self.knows_pods
         }
+        before = self.listed
+        self.listed = {name: before[name] if before.get(name) == it else it for name, it in listed.items()}
+        return self.listed
 
     def cgroups(self) -> frozenset[str] | None:
         return frozenset(pod.uid for pod in self.pods if pod.alive) if self.sees_cgroups else None

@@ -34,7 +34,7 @@ from agent.core.reconciling.reconcile_changes import (
     Remove,
 )
 from agent.core.reconciling.reconcile_evidence import Pods
-from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN
+from agent.core.reconciling.reconcile_rules import TAKEN_WITHIN, reconcile
 from agent.daemon.allocation.allocator import Allocator
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.daemon.reconciling.ledger_updates import LedgerUpdates
@@ -213,6 +213,81 @@ async def test_the_owner_is_the_one_whose_answer_the_kubelet_kept() -> None:
     assert await it.quick() == [Confirm("a1", WEB, "k1")]
     assert tuple(it.ledger.in_use()) == (held(),)
     assert +it.reconciler.actions == {"confirm": 1}
+
+
+def admit(node: Node, number: int) -> None:
+    """A pod is admitted: the ledger, file and list of the kubelet have one more, with an ID of its own."""
+    name, ids = f"a{number}", (f"a::{number}",)
+    node.ledger.record(
+        allocation(name, ids, since=node.now, resource=XPU, life=node.life, owner=None),
+    )
+    node.entries = (*(node.entries or ()), entry(name, f"uid-{number}", ids))
+    node.pods = {**(node.pods or {}), ("default", f"pod-{number}"): {"main": {XPU: frozenset(ids)}}}
+
+
+@pytest.mark.parametrize("pods", [50, 500])
+async def test_a_quick_pass_after_an_admission_judges_as_few_allocations_on_a_full_node(
+    pods: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its, judged = Node(), list[int]()
+    for number in range(pods):
+        admit(its, number)
+    await its.full()
+    await its.quick()
+
+    def judge(allocations: Sequence[Allocation], *more: Any) -> list[Change]:
+        judged.append(len(allocations))
+        return reconcile(allocations, *more)
+
+    monkeypatch.setattr("agent.daemon.reconciling.reconcile_loop.reconcile", judge)
+    admit(its, pods)
+    done = await its.quick()
+
+    assert done == [Confirm(f"a{pods}", Owner(f"uid-{pods}", "main", "default", f"pod-{pods}"), "k1")]
+    # The new one, and the newest of the others.
+    assert judged == [2]
+    await its.full()
+    assert judged == [2, pods + 1]
+
+
+async def test_quick_passes_after_admissions_compute_no_checksum() -> None:
+    its = Node()
+    admit(its, 1)
+    await its.full()
+    its.log.clear()
+
+    for number in range(2, 9):
+        its.now += TAKEN_WITHIN  # an answer with an owner is not waited for
+        admit(its, number)
+        await its.quick()
+
+    assert [it for it in its.log if it != "changed"] == ["read"] * 7
+
+
+async def test_a_pod_that_ends_between_two_quick_passes_is_judged_by_the_next() -> None:
+    its = Node()
+    for number in range(4):
+        admit(its, number)
+    await its.full()
+    await its.quick()
+    its.log.clear()
+
+    its.entries, its.pods = (its.entries or ())[1:], dict([*(its.pods or {}).items()][1:])
+
+    assert await its.quick() == [Release("a0", "pod gone")]
+    assert its.log == ["read", "prove", "changed"]
+
+
+async def test_a_pod_that_ends_between_two_quick_passes_is_doubted_by_the_next() -> None:
+    its = Node()
+    for number in range(4):
+        admit(its, number)
+    await its.full()
+    await its.quick()
+
+    its.pods = dict([*(its.pods or {}).items()][1:])
+
+    assert await its.quick() == [AskKubelet("a0", XPU)]
 
 
 async def test_a_pod_that_a_settled_kubelet_does_not_know_is_gone() -> None:
