@@ -237,11 +237,13 @@ class Reconciler:
         self.actions["recall"] += len(recovered)
         to_judge = self._to_judge(evidence, full=full)
         changes = self._decide(evidence, to_judge, began, owned)
-        if any(isinstance(it, Release) for it in changes) and not evidence.proven:
-            # No allocation is released on a file without a verified checksum.
-            began, owned = self._clock(), self._ids_with_owner()
-            evidence = await self._sources.evidence(prove=True)
-            to_judge = self._to_judge(evidence, full=full)
+        if any(isinstance(it, Release) for it in changes) and not (full and evidence.proven):
+            # No allocation is released by what a part of the allocations shows, nor on a file without a
+            # verified checksum.
+            if not evidence.proven:
+                began, owned = self._clock(), self._ids_with_owner()
+                evidence = await self._sources.evidence(prove=True)
+            to_judge = self._to_judge(evidence, full=True)
             changes = self._decide(evidence, to_judge, began, owned)
         if evidence.pods is not None and evidence.granted is not None:
             self._updates.keep_doubts({it.allocation for it in changes if isinstance(it, AskKubelet)})
