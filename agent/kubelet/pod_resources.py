@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from agent.core.reconciling.reconcile_evidence import Pods
 
-from .kubelet_errors import KubeletError, KubeletRefused
+from .kubelet_errors import KubeletError, KubeletRefused, Undecodable
 from .protobuf import BYTES, Malformed, decoded, delimited, fields, text
 from .rpc import call
 
@@ -82,20 +82,26 @@ class PodResources:
         """One pod, or no pod where the kubelet has none of that name; None where Get is not served.
 
         Get is on by default since 1.34 (feature KubeletPodResourcesGet; texts of errors from
-        pkg/kubelet/apis/podresources/server_v1.go).
+        pkg/kubelet/apis/podresources/server_v1.go). An answer about another pod, or about none, counts as
+        not served: a program in the kubelet's place may know Get by name alone.
         """
         if anyio.current_time() < self._get_again_at:
             return None
         request = delimited(1, name.encode()) + delimited(2, namespace.encode())
         try:
             answer = await self._call_in_turn(GET, request)
+            # The answer has its pod where a list has its entries.
+            found = await decoded("GetPodResourcesResponse", pods_in_use, answer)
         except KubeletRefused as exc:
             if exc.text == f"pod {name} in namespace {namespace} not found":
                 return MappingProxyType({})
-            self._get_again_at = anyio.current_time() + GET_AGAIN_AFTER
-            return None
-        # The answer has its pod where a list has its entries.
-        return await decoded("GetPodResourcesResponse", pods_in_use, answer)
+            found = None
+        except Undecodable:
+            found = None
+        if found is not None and (namespace, name) in found:
+            return found
+        self._get_again_at = anyio.current_time() + GET_AGAIN_AFTER
+        return None
 
     async def allocatable(self, resources: Collection[str]) -> frozenset[str]:
         """Return the given resources that have at least one healthy device at the kubelet, free or not.

@@ -281,9 +281,7 @@ async def test_one_pod_is_asked_for_alone(plugins_dir: Path) -> None:
 
 
 async def test_a_pod_that_the_kubelet_has_no_more_is_no_reason_to_list_all_pods(plugins_dir: Path) -> None:
-    def get() -> bytes:
-        raise GRPCError(Status.UNKNOWN, "pod web in namespace n not found")
-
+    get = refused(Status.UNKNOWN, "pod web in namespace n not found")
     calls: list[str] = []
     async with kubelet_with_get(plugins_dir, get, calls) as path:
         assert await PodResources(path).in_use(["gpu-1"], ("n", "web")) == {}
@@ -291,9 +289,22 @@ async def test_a_pod_that_the_kubelet_has_no_more_is_no_reason_to_list_all_pods(
     assert calls == ["get n/web"]
 
 
+def refused(status: Status, text: str) -> Callable[[], bytes]:
+    def get() -> bytes:
+        raise GRPCError(status, text)
+
+    return get
+
+
 @pytest.mark.parametrize(
-    ("status", "text"),
-    [(Status.UNKNOWN, "PodResources API Get method disabled"), (Status.UNIMPLEMENTED, "unknown method Get")],
+    "get",
+    [
+        pytest.param(refused(Status.UNKNOWN, "PodResources API Get method disabled"), id="off"),
+        pytest.param(refused(Status.UNIMPLEMENTED, "unknown method Get"), id="not known"),
+        pytest.param(lambda: b"", id="an answer without a pod"),
+        pytest.param(lambda: pod_entry("job", ["gpu-2"]), id="an answer about another pod"),
+        pytest.param(lambda: b"\xff", id="no answer"),
+    ],
 )
 @pytest.mark.parametrize(
     ("again_after", "expected"),
@@ -301,15 +312,11 @@ async def test_a_pod_that_the_kubelet_has_no_more_is_no_reason_to_list_all_pods(
 )
 async def test_a_kubelet_without_get_lists_and_is_tried_again_an_hour_later(
     plugins_dir: Path,
-    status: Status,
-    text: str,
+    get: Callable[[], bytes],
     again_after: float,
     expected: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def get() -> bytes:
-        raise GRPCError(status, text)
-
     monkeypatch.setattr(pod_resources, "GET_AGAIN_AFTER", again_after)
     calls: list[str] = []
     async with kubelet_with_get(plugins_dir, get, calls) as path:

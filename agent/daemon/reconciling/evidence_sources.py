@@ -172,19 +172,22 @@ class EvidenceSources:
         With `ids`, pods without one of these device IDs may be left out; with `pod`, all other pods.
         """
         with anyio.move_on_after(self._patience):
-            return await self._read_pods(partial(self._pods_at_once, ids, pod))
+            is_whole = ids is None and pod is None
+            return await self._read_pods(partial(self._pods_at_once, ids, pod), is_whole=is_whole)
         return None
 
     async def _read_all_pods(self) -> Pods | None:
         return await self._read_pods(self._pods_in_use)
 
-    async def _read_pods(self, read: Callable[[], Awaitable[Pods]]) -> Pods | None:
+    async def _read_pods(self, read: Callable[[], Awaitable[Pods]], *, is_whole: bool = True) -> Pods | None:
+        """Read pods; None after an error. That a part was read says nothing of the whole list."""
         try:
             pods = await read()
         except KubeletError as exc:
             self._complain("PodResources", exc)
             return None
-        self._complaints.pop("PodResources", None)
+        if is_whole:
+            self._complaints.pop("PodResources", None)
         return pods
 
     async def _read_slices(self, vendor: str) -> tuple[Partition, ...] | None:

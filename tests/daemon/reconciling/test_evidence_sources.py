@@ -406,3 +406,18 @@ async def test_where_the_holders_are_one_pod_that_pod_alone_is_asked_about(
 
     assert await sources.pods_with_ids(XPU, ["a"], owners) == {"a": ("default", "web")}
     assert wanted == [asked]
+
+
+async def test_that_one_pod_can_be_asked_about_does_not_end_the_complaint_about_the_list() -> None:
+    async def at_once(ids: Collection[str] | None, pod: tuple[str, str] | None) -> Pods:
+        return SHOWN
+
+    world = World(broken={"PodResources"})
+    sources = EvidenceSources(world.read, world.in_use, world.partitions, pods_at_once=at_once)
+    await sources.evidence()
+
+    await sources.pods_with_ids(XPU, ["a"], [WEB])
+    assert sources.complaints == {"PodResources": "refused"}
+
+    await sources.pods_now()
+    assert sources.complaints == {}
