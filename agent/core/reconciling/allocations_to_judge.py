@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from agent.core.model import Allocation, AllocationSource, AllocationState, Owner
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer, Evidence, Pods
+from agent.core.reconciling.reconcile_rules import has_ids
 
 #: Returns the allocations in use that have some of these device IDs of a resource.
 Holders = Callable[[str, Collection[str]], Collection[Allocation]]
@@ -132,8 +133,7 @@ def _is_listed(allocation: Allocation, answer: CheckpointAnswer | None, pods: Po
     owner = allocation.owner
     if owner is None or not owner.pod or (answer is not None and answer.uid != owner.uid):
         return False
-    resources = pods.get(_pod_name(owner), {}).get(owner.container, {})
-    return resources.get(allocation.resource, frozenset()).issuperset(allocation.ids)
+    return has_ids(allocation, pods.get(_pod_name(owner), {}).get(owner.container, {}))
 
 
 def _related_ids(

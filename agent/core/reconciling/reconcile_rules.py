@@ -453,7 +453,7 @@ def _add_pod_names(
     for allocation in nameless:
         if owner := owners[allocation.id]:
             names = holders.get((owner.container, allocation.resource, allocation.ids[0]), ())
-            fits = [name for name in names if _has_ids(allocation, pods[name][owner.container])]
+            fits = [name for name in names if has_ids(allocation, pods[name][owner.container])]
             if fits:
                 known[owner.uid] = min(fits, key=lambda name: uids_by_name.get(name, owner.uid) != owner.uid)
     return {name: it and _with_name(it, known.get(it.uid)) for name, it in owners.items()}
@@ -486,8 +486,8 @@ def _is_listed(allocation: Allocation, owner: Owner | None, pods: Pods) -> bool:
     """Whether PodResources lists the IDs in the owner's container; without an owner, in any container."""
     if owner is None:
         listed = chain.from_iterable(containers.values() for containers in pods.values())
-        return any(_has_ids(allocation, resources) for resources in listed)
-    return _has_ids(allocation, pods.get((owner.namespace, owner.pod), {}).get(owner.container, {}))
+        return any(has_ids(allocation, resources) for resources in listed)
+    return has_ids(allocation, pods.get((owner.namespace, owner.pod), {}).get(owner.container, {}))
 
 
 def _owner_with_name(owner: Owner | None) -> Owner | None:
@@ -495,5 +495,6 @@ def _owner_with_name(owner: Owner | None) -> Owner | None:
     return owner if owner and owner.pod else None
 
 
-def _has_ids(allocation: Allocation, resources: Mapping[str, frozenset[str]]) -> bool:
+def has_ids(allocation: Allocation, resources: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a container's lists, resource to device IDs, have the allocation's IDs."""
     return resources.get(allocation.resource, frozenset()).issuperset(allocation.ids)
