@@ -29,6 +29,7 @@ from agent.vendor_api.backend import (
     Link as Link,
     NoRoom as NoRoom,
     Partition as Partition,
+    ProcessUsage as ProcessUsage,
     Proof as Proof,
     Request as Request,
     RequestRefused as RequestRefused,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 
 class State(StrEnum):
@@ -179,18 +179,57 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The memory in use, and the load, of a device."""
+    """How much of a device, or of a slice of a device, is in use now. None: the library does not say."""
 
     uuid: str
-    memory_used: int  # bytes
-    utilization: float | None = None  # 0..1
+    #: Bytes. `memory_used` is without `memory_reserved`, which the driver keeps for itself.
+    memory_used: int | None = None
+    memory_total: int | None = None
+    memory_reserved: int | None = None
+    #: Parts from 0 to 1 of the last moments: the compute units, the memory's controller, the tensor units,
+    #: and the units for video.
+    utilization: float | None = None
+    memory_utilization: float | None = None
+    tensor_utilization: float | None = None
+    encoder_utilization: float | None = None
+    decoder_utilization: float | None = None
+    power: float | None = None  # watts
+    energy: float | None = None  # joules since the driver was loaded
+    temperature: float | None = None  # degrees Celsius
+    memory_temperature: float | None = None  # degrees Celsius
+    clock: float | None = None  # hertz, of the compute units
+    memory_clock: float | None = None  # hertz
+    #: Kind, such as `corrected` or `uncorrected`, to the number of memory errors since the driver was loaded.
+    ecc_errors: Mapping[str, int] = field(default_factory=dict)
+    #: Number of an error of the driver, such as an XID, to how often the error came since `open`.
+    driver_errors: Mapping[str, int] = field(default_factory=dict)
+    #: The number of the last of them; None where none came since `open`.
+    last_driver_error: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUsage:
+    """How much of a device, or of a slice of a device, one process uses. None: the library does not say."""
+
+    uuid: str
+    #: As the node's own pid namespace counts.
+    pid: int
+    memory: int | None = None  # bytes
+    utilization: float | None = None  # 0..1 of the device's compute units
 
 
 class Backend(ABC):
-    """A vendor's library behind plain blocking calls. One thread calls everything but `health_events`.
+    """A vendor's library behind plain blocking calls.
 
-    Only `discover` is mandatory. A call may block, but a call that outlives its deadline costs the process.
+    Only `discover` is mandatory. One thread makes all calls but three: a second thread waits in
+    `health_events`, and a third one calls `usage` and `processes` in turn, every few seconds, where the
+    config wants that. A call may block, but a call that outlives its deadline costs the process; three late
+    answers of `usage` and `processes` cost only these two calls, until the process is replaced.
     """
+
+    #: Whether the library takes the calls of one thread alone. `usage` and `processes` are then called by the
+    #: thread of the other calls, when none of these waits, and cost the process like these.
+    one_caller: ClassVar[bool] = False
 
     #: The backend's own directory (0700) for files that outlive the process; it exists before `open`. None
     #: where there is none, as in the conformance kit: serving must not need the files.
@@ -254,7 +293,14 @@ class Backend(ABC):
         return {}
 
     def usage(self) -> Sequence[Usage]:
-        """The memory in use and the load of the devices now. Reserved: the agent does not ask yet."""
+        """How much of each device is in use now. A device that cannot be read is left out."""
+        return ()
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        """The processes on all devices, in one call. A process on two devices is listed for each of them.
+
+        A backend that cannot tell does not implement this method: () says that no process uses a device.
+        """
         return ()
 
 

@@ -48,7 +48,7 @@ async def test_calls_are_answered_in_the_contracts_own_values(sink: Recorder, in
         made = await process.call("prepare", Request("a1", "acme.com/xpu", ("id-1",)), ("dev-a",))
 
         assert made == (Partition("a1-id-1", "dev-a"),)
-        assert await process.call("usage") == (Usage("dev-a", 1 << 30, 0.5),)
+        assert await process.call("usage") == (Usage("dev-a", memory_used=1 << 30, utilization=0.5),)
         assert await process.call("release", "a1") is None
 
 

@@ -64,7 +64,9 @@ class Good(Backend):
             Path(self.settings["closed"]).touch()
 
     def usage(self) -> Sequence[Usage]:
-        return cast("Sequence[Usage]", self.act("usage")) or (Usage("dev-a", 1 << 30, 0.5),)
+        return cast("Sequence[Usage]", self.act("usage")) or (
+            Usage("dev-a", memory_used=1 << 30, utilization=0.5),
+        )
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         return self.act("prepare") or [Partition(f"{request.allocation}-{request.ids[0]}", uuids[0])]

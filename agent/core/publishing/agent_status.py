@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
@@ -21,6 +21,9 @@ from agent.core.model import (
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import Vendor
+
+if TYPE_CHECKING:  # nodes without sampling do not import the values
+    from agent.core.usage.usage_report import UsageReport
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0)
@@ -162,6 +165,8 @@ class AgentStatus(Struct, frozen=True):
     allocate_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     #: (resource, outcome) to the same values for PreStartContainer.
     pre_start_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
+    #: The use of the cards; None where the config does not want it.
+    usage: UsageReport | None = None
 
     @property
     def troubles(self) -> tuple[str, ...]:

@@ -88,7 +88,7 @@ def usage(card: LibraryCard, used: int, total: int, percent: float | None) -> Us
     in use; None: unknown.
     """
     compute = None if percent is None else min(max(percent, 0.0), 100.0) / 100
-    return Usage(card.uuid, min(used, card.device.memory or total), compute)
+    return Usage(card.uuid, memory_used=min(used, card.device.memory or total), utilization=compute)
 
 
 def in_order(cards: Iterable[LibraryCard]) -> list[Device]:
