@@ -46,6 +46,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "pools": {"nvidia": {"vendors": ["nvidia", "simulated"], "nodeSelector": {"pool": "x"}}}
     },
     "the host's network": {"hostNetwork": True, "metrics": {"podMonitor": {"enabled": True}}},
+    "use": {"usage": {"enabled": True}, "metrics": {"compat": ["dcgm", "hami"]}},
     "a host port": {"http": {"hostPort": 9808}, "metrics": {"serviceMonitor": {"enabled": True}}},
     "MetaX's nodes": {
         "pools": {"nvidia": {"enabled": False}, "metax": {"vendors": ["metax"]}},
@@ -231,6 +232,11 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...]]] = [
         {"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
         ("scraped twice",),
     ),
+    (
+        {"metrics": {"compat": ["dcgm"]}},
+        ("metrics.compat: dcgm has series of use, and usage.enabled is false",),
+    ),
+    ({"usage": {"enabled": True}, "metrics": {"compat": ["nvtop"]}}, ("/metrics/compat/0", "gpu-manager")),
     (
         {"networkPolicy": {"enabled": True}, "hostNetwork": True},
         ("networkPolicy.enabled and hostNetwork are both set", "http.address 127.0.0.1"),
@@ -421,6 +427,27 @@ def test_nothing_of_the_host_is_shared_unless_it_is_asked_for(chart: Chart) -> N
     pod = chart.render().pod()
 
     assert not {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"} & pod.keys()
+
+
+def test_an_agent_that_measures_use_shares_the_host_s_pids_and_nothing_else(chart: Chart) -> None:
+    plain, measured = chart.render(), chart.render(MATRIX["use"])
+
+    assert measured.pod()["hostPID"] is True
+    added = {"XPU_AGENT_USAGE_ENABLED": "true", "XPU_AGENT_METRICS_COMPAT": "dcgm,hami"}
+    assert measured.env() == plain.env() | added
+    assert measured.mounts() == plain.mounts()
+    assert measured.agent()["securityContext"] == plain.agent()["securityContext"]
+
+
+@pytest.mark.parametrize("without", [{"api": {"enabled": False}}, {"pods": {"enabled": False}}], ids=str)
+def test_the_names_of_pods_come_from_their_logs_directory_where_the_api_server_does_not_name_them(
+    chart: Chart, without: dict[str, Any]
+) -> None:
+    logs = chart.render({"usage": {"enabled": True}, **without}).mounts()["/var/log/pods"]
+
+    assert logs["mountPath"] == "/var/log/pods"
+    assert logs["readOnly"] is True
+    assert "/var/log/pods" not in chart.render(without).mounts()
 
 
 def test_the_agent_is_root_without_rights_on_a_read_only_system(chart: Chart) -> None:

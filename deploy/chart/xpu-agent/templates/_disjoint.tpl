@@ -191,6 +191,9 @@ yes
 {{- if and (gt (int .Values.http.hostPort) 0) .Values.hostNetwork -}}
 {{- fail "http.hostPort and hostNetwork are both set; on the host's network http.port is the host's already, leave hostPort 0" -}}
 {{- end -}}
+{{- if and .Values.metrics.compat (not .Values.usage.enabled) -}}
+{{- fail (printf "metrics.compat: %s has series of use, and usage.enabled is false; set it to true" (join ", " .Values.metrics.compat)) -}}
+{{- end -}}
 {{- if and .Values.networkPolicy.enabled .Values.hostNetwork -}}
 {{- fail "networkPolicy.enabled and hostNetwork are both set; no NetworkPolicy reaches pods on the host's network, where http.address 127.0.0.1 with probes.host 127.0.0.1 keeps others out" -}}
 {{- end -}}

@@ -93,9 +93,20 @@ tolerations:
 {{- if not .root.Values.pods.enabled }}
 - {name: XPU_AGENT_WATCH_PODS, value: "false"}
 {{- end }}
+{{- if .root.Values.usage.enabled }}
+- {name: XPU_AGENT_USAGE_ENABLED, value: "true"}
+{{- end }}
+{{- with .root.Values.metrics.compat }}
+- {name: XPU_AGENT_METRICS_COMPAT, value: {{ join "," . | quote }}}
+{{- end }}
 {{- with include "xpu-agent.wayToApi" .root | trim }}
 {{ . }}
 {{- end }}
+{{- end -}}
+
+{{/* The directory of the pods' logs, whose names name the pods, where the API server does not name them. Takes root. */}}
+{{- define "xpu-agent.podLogs" -}}
+{{- if and .Values.usage.enabled (not (and .Values.api.enabled .Values.pods.enabled)) -}}/var/log/pods{{- end -}}
 {{- end -}}
 
 {{/* Read-only all the way down, where the kubelet knows how: /dev and /sys/fs/cgroup have mounts below them. */}}
