@@ -297,6 +297,8 @@ def test_an_answer_that_the_kubelet_has_passed_needs_a_moment_alone_to_appear() 
     assert found(replace(one, since=one.since + 0.1), two) == []
     assert found(one, two, proven=False) == found(one, two, steady=False) == []
     assert found(replace(one, life="k0"), two) == found(one, replace(two, life="k0")) == []
+    assert found(one, replace(two, owner=None)) == [Release("one", "never used")]
+    assert found(one, replace(two, owner=None, life="k0")) == []
     assert found(one, replace(two, source=AllocationSource.KUBELET)) == []
     forgotten = allocation("old", ["c"], owner=Owner("uid-old", "main"), life=LIFE)
     # A kubelet that lost its record asks for several containers at a time.
