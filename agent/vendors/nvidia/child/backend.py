@@ -1,19 +1,30 @@
-"""NVIDIA's backend: cards, MIG devices, links and health, all through NVML."""
+"""NVIDIA's backend: cards, MIG devices, links, health and use, all through NVML."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.vendor_api.backend import Backend, BackendUnavailable, Device, HealthEvent, Link
+from agent.vendor_api.backend import (
+    Backend,
+    BackendUnavailable,
+    Device,
+    HealthEvent,
+    Link,
+    ProcessUsage,
+    Usage,
+)
 from agent.vendors.common.device_fields import completed
 from agent.vendors.nvidia.shared.error_checks import Checks
 
 from . import cdi_spec, device_nodes, faults, library
 from . import links as topology
+from .card_processes import CardProcesses
+from .card_usage import CardUsage
 from .cards import NvidiaCard, driver_attributes, read
 from .driver_events import NvmlEventWatch
 from .mig import MigReader
@@ -21,7 +32,7 @@ from .mig import MigReader
 #: Models that only drive a display and cannot compute.
 SKIPPED = frozenset({"DGX Display", "NVIDIA DGX Display"})
 
-CLOSE_PATIENCE = 0.2  # seconds that `close` gives to a wait for events
+CLOSE_PATIENCE = 0.2  # seconds that `close` gives to a wait for events, and to a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,8 @@ class NvmlSession:
     nvml: Any
     mig: MigReader
     watch: NvmlEventWatch
+    usage: CardUsage
+    processes: CardProcesses
     #: Attributes that are the same for all cards: versions of driver and CUDA.
     driver: Mapping[str, str]
 
@@ -48,12 +61,14 @@ class NvmlBackend(Backend):
         self._cards: dict[str, NvidiaCard] = {}
         #: Cards without a known UUID, by index.
         self._nameless: dict[int, Device] = {}
-        self._watching = threading.Lock()
+        self._watching, self._sampling = threading.Lock(), threading.Lock()
 
     def open(self) -> None:
         nvml = library.start(self.settings)
         watch = NvmlEventWatch(nvml, self._checks, self._counts_slices)
-        self._session = NvmlSession(nvml, MigReader(nvml, self._procfs), watch, driver_attributes(nvml))
+        usage, processes = CardUsage(nvml, watch.errors), CardProcesses(nvml)
+        mig = MigReader(nvml, self._procfs)
+        self._session = NvmlSession(nvml, mig, watch, usage, processes, driver_attributes(nvml))
 
     def close(self) -> None:
         if self._session is None:
@@ -61,11 +76,15 @@ class NvmlBackend(Backend):
         session, self._session = self._session, None
         # The cards stay known, so that a card that is lost in the next session still has its UUID.
         self._cards = {uuid: replace(card, handle=None) for uuid, card in self._cards.items()}
-        # NVML cannot be shut down during a wait for events. Then the session ends with the process.
-        if self._watching.acquire(timeout=CLOSE_PATIENCE):
+        # NVML cannot be shut down during a wait for events or a sample: the session then ends with the process.
+        with ExitStack() as held:
+            for calls in (self._watching, self._sampling):
+                if not calls.acquire(timeout=CLOSE_PATIENCE):
+                    return
+                held.callback(calls.release)
             session.watch.close()
+            session.usage.close()
             session.nvml.nvmlShutdown()
-            self._watching.release()
 
     def discover(self) -> Sequence[Device]:
         session = self._opened()
@@ -98,6 +117,14 @@ class NvmlBackend(Backend):
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
         with self._watching:
             return self._opened().watch.next_events(timeout)
+
+    def usage(self) -> Sequence[Usage]:
+        with self._sampling:
+            return self._opened().usage.read(self._cards.values())
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        with self._sampling:
+            return self._opened().processes.read(self._cards.values())
 
     def cdi(self) -> Mapping[str, str]:
         return cdi_spec.specs(self.settings, self._devices())
