@@ -51,7 +51,6 @@ async def test_the_nvidia_vendor_keeps_the_contract(stub: NvmlStub) -> None:
         "the backend has no prepare",
         "the backend has no partitions",
         "the backend has no release",
-        "the backend has no usage",
         "the vendor has no annotations and no extended resources",
         "the vendor has no formats",
         "the vendor has no checks of the doctor",

@@ -23,11 +23,10 @@ from agent.vendors.nvidia.shared.error_checks import Checks
 
 from . import cdi_spec, device_nodes, faults, library
 from . import links as topology
-from .card_processes import CardProcesses
-from .card_usage import CardUsage
 from .cards import NvidiaCard, driver_attributes, read
 from .driver_events import NvmlEventWatch
 from .mig import MigReader
+from .usage_readers import UsageReaders
 
 #: Models that only drive a display and cannot compute.
 SKIPPED = frozenset({"DGX Display", "NVIDIA DGX Display"})
@@ -42,8 +41,7 @@ class NvmlSession:
     nvml: Any
     mig: MigReader
     watch: NvmlEventWatch
-    usage: CardUsage
-    processes: CardProcesses
+    readers: UsageReaders
     #: Attributes that are the same for all cards: versions of driver and CUDA.
     driver: Mapping[str, str]
 
@@ -66,9 +64,8 @@ class NvmlBackend(Backend):
     def open(self) -> None:
         nvml = library.start(self.settings)
         watch = NvmlEventWatch(nvml, self._checks, self._counts_slices)
-        usage, processes = CardUsage(nvml, watch.errors), CardProcesses(nvml)
-        mig = MigReader(nvml, self._procfs)
-        self._session = NvmlSession(nvml, mig, watch, usage, processes, driver_attributes(nvml))
+        mig, readers = MigReader(nvml, self._procfs), UsageReaders(nvml, watch.errors)
+        self._session = NvmlSession(nvml, mig, watch, readers, driver_attributes(nvml))
 
     def close(self) -> None:
         if self._session is None:
@@ -76,14 +73,14 @@ class NvmlBackend(Backend):
         session, self._session = self._session, None
         # The cards stay known, so that a card that is lost in the next session still has its UUID.
         self._cards = {uuid: replace(card, handle=None) for uuid, card in self._cards.items()}
-        # NVML cannot be shut down during a wait for events or a sample: the session then ends with the process.
+        # NVML cannot be shut down during a wait for events, or a sample. Then the process ends the session.
         with ExitStack() as held:
             for calls in (self._watching, self._sampling):
                 if not calls.acquire(timeout=CLOSE_PATIENCE):
                     return
                 held.callback(calls.release)
             session.watch.close()
-            session.usage.close()
+            session.readers.close()
             session.nvml.nvmlShutdown()
 
     def discover(self) -> Sequence[Device]:
@@ -120,11 +117,11 @@ class NvmlBackend(Backend):
 
     def usage(self) -> Sequence[Usage]:
         with self._sampling:
-            return self._opened().usage.read(self._cards.values())
+            return self._opened().readers.usage.read(self._cards.values())
 
     def processes(self) -> Sequence[ProcessUsage]:
         with self._sampling:
-            return self._opened().processes.read(self._cards.values())
+            return self._opened().readers.processes.read(self._cards.values())
 
     def cdi(self) -> Mapping[str, str]:
         return cdi_spec.specs(self.settings, self._devices())
