@@ -227,7 +227,7 @@ def test_a_list_that_the_card_does_not_have_costs_that_list_alone(
 def test_a_card_that_cannot_be_read_is_left_out_and_hides_no_other(
     sampled: NvmlBackend, stub: NvmlStub, code: int, failing: str
 ) -> None:
-    """Half of the lists would show too little use, and so blame the rest on nobody."""
+    """Half of the lists would show too little use, and all the rest as the driver's own."""
     stub.processes(0, Process(42))
     stub.processes(1, Process(43))
     stub.fail(failing, code, 0)

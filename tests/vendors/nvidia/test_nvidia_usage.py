@@ -396,7 +396,7 @@ def test_samples_of_gpm_are_freed_when_the_card_or_the_session_goes(
 
 
 def test_failures_of_gpm_cost_no_samples(sampled: NvmlBackend, stub: NvmlStub) -> None:
-    """The stub has 256 of them, and each failure begins anew."""
+    """The stub has 256 of them, and each reading after a failure takes new ones."""
     for call in ("nvmlGpmSampleGet", "nvmlGpmMetricsGet"):
         stub.fail(call, UNKNOWN_ERROR)
         for _ in range(300):

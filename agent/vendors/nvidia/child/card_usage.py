@@ -24,7 +24,7 @@ class CardUsage:
         self._gpm = GpmReader(nvml)
 
     def read(self, cards: Collection[NvidiaCard]) -> list[Usage]:
-        """The usage of these cards and of their MIG devices. A device of which nothing is known is left out.
+        """The usage of these cards and of their MIG devices. A device without any figure is left out.
 
         A lost card is listed with the errors that the driver reported of it, if there were any.
         """
@@ -48,11 +48,8 @@ class CardUsage:
         encoder, _ = reading.get("nvmlDeviceGetEncoderUtilization", (None, 0))
         decoder, _ = reading.get("nvmlDeviceGetDecoderUtilization", (None, 0))
         power = reading.get("nvmlDeviceGetPowerUsage", None)
-        clocks = [
-            reading.get("nvmlDeviceGetClockInfo", None, it)
-            for it in (nvml.NVML_CLOCK_SM, nvml.NVML_CLOCK_MEM)
-        ]
-        clock, memory_clock = (_scaled(megahertz, times=1e6) for megahertz in clocks)
+        clock = reading.get("nvmlDeviceGetClockInfo", None, nvml.NVML_CLOCK_SM)
+        memory_clock = reading.get("nvmlDeviceGetClockInfo", None, nvml.NVML_CLOCK_MEM)
         figures = {
             **_memory(reading),
             "utilization": _scaled(rates.gpu, per=100) if rates else gpm.sm,
@@ -65,8 +62,8 @@ class CardUsage:
             "energy": _scaled(card.device.counters.get("energy-mj"), per=1000),
             "temperature": reading.get("nvmlDeviceGetTemperature", None, nvml.NVML_TEMPERATURE_GPU),
             "memory_temperature": _memory_temperature(reading),
-            "clock": clock,
-            "memory_clock": memory_clock,
+            "clock": _scaled(clock, times=1e6),
+            "memory_clock": _scaled(memory_clock, times=1e6),
             "ecc_errors": _ecc_errors(reading),
         }
         return {} if reading.fault is faults.LOST else figures

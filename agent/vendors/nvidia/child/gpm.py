@@ -17,7 +17,7 @@ class GpmFigures(NamedTuple):
 class GpmReader:
     """Reads the figures between two samples: the one of the last reading, and one of now.
 
-    A failure leaves the figures unknown, and the next reading begins anew.
+    A failure leaves the figures unknown. The next reading then takes a first sample again.
     """
 
     def __init__(self, nvml: Any) -> None:

@@ -255,7 +255,7 @@ def handles(nvml: Any, card: NvidiaCard) -> list[tuple[Device, Any]]:
     Since the last discovery, another MIG device can have got the number of one that is gone.
     """
     found = []
-    for device in card.slices:
+    for device in card.slices if card.handle is not None else ():
         with suppress(nvml.NVMLError, UnicodeDecodeError):
             handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, device.slice)
             if nvml.nvmlDeviceGetUUID(handle) == device.uuid:
