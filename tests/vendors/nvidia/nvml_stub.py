@@ -64,6 +64,34 @@ class Mig:
         return " ".join(map(str, self.engines or (16 * slices, slices, 0, 0, 0, 0)))
 
 
+@dataclass(frozen=True)
+class Process:
+    """A process on a card or MIG device.
+
+    `memory` in bytes, None where the driver cannot tell; `lists` are letters of those that have the process:
+    c compute, g graphics, m MPS compute. `samples` are percent of utilization, now or at a Unix time in
+    microseconds.
+    """
+
+    pid: int
+    memory: int | None = 1 << 30
+    lists: str = "c"
+    samples: Sequence[int | tuple[int, int]] = ()
+
+    def lines(self, card: int, number: int | None) -> list[str]:
+        """What the control file says of it, on a card or its MIG device `number`."""
+        memory = "-" if self.memory is None else self.memory
+        samples = [sample if isinstance(sample, tuple) else (sample,) for sample in self.samples]
+        return [
+            f"process {_place(card, number)} {self.lists} {self.pid} {memory}",
+            *(f"sample {card} {self.pid} {' '.join(map(str, sample))}" for sample in samples),
+        ]
+
+
+def _place(card: int, number: int | None) -> str:
+    return str(card) if number is None else f"{card}:{number}"
+
+
 #: The MIG devices of a card in the recordings of NVIDIA's plugin.
 RECORDED_MIGS = (Mig(gi=7), Mig(gi=8), Mig(gi=9))
 
@@ -131,6 +159,51 @@ class NvmlStub(ControlFile):
     def energy(self, index: int, millijoules: int) -> None:
         """Let the card tell the energy that it used since its driver was loaded."""
         self._replace(f"energy {index} ", f"energy {index} {millijoules}")
+
+    def used(self, index: int, used: int, reserved: int = 0, *, number: int | None = None) -> None:
+        """Let so many bytes be in use, on the card or its MIG device `number`."""
+        self._replace(f"used {_place(index, number)} ", f"used {_place(index, number)} {reserved} {used}")
+
+    def rates(self, index: int, card: int, memory: int) -> None:
+        """Set the card's utilization, and that of its memory's controller, in percent."""
+        self._replace(f"rates {index} ", f"rates {index} {card} {memory}")
+
+    def video(self, index: int, encoder: int, decoder: int) -> None:
+        """Set the utilization of what encodes and decodes video, in percent."""
+        self._replace(f"video {index} ", f"video {index} {encoder} {decoder}")
+
+    def power(self, index: int, milliwatts: int) -> None:
+        self._replace(f"power {index} ", f"power {index} {milliwatts}")
+
+    def temperature(self, index: int, card: int, memory: int | None = None) -> None:
+        """Set the temperature of the card, and of its memory, in degrees Celsius."""
+        words = " ".join(str(one) for one in (card, memory) if one is not None)
+        self._replace(f"temperature {index} ", f"temperature {index} {words}")
+
+    def clocks(self, index: int, *, graphics: int = 0, sm: int, memory: int, video: int = 0) -> None:
+        """Set the card's clocks, in MHz."""
+        self._replace(f"clocks {index} ", f"clocks {index} {graphics} {sm} {memory} {video}")
+
+    def ecc(self, index: int, corrected: int, uncorrected: int) -> None:
+        self._replace(f"ecc {index} ", f"ecc {index} {corrected} {uncorrected}")
+
+    def gpm(self, index: int, sm: float, tensor: float, *, number: int | None = None) -> None:
+        """Let GPM tell the percent of units in use, of the card or of a MIG device's GPU instance."""
+        self._replace(f"gpm {_place(index, number)} ", f"gpm {_place(index, number)} {sm} {tensor}")
+
+    def processes(self, index: int, *found: Process, number: int | None = None) -> None:
+        """Let exactly these processes be on the card, or on its MIG device `number`."""
+        gone = (f"process {_place(index, number)}", *((f"sample {index}",) if number is None else ()))
+        self._lines = [line for line in self._lines if not any(begins(line, start) for start in gone)]
+        self._lines += [line for process in found for line in process.lines(index, number)]
+        self._write()
+
+    def register(self, pid: int, *claims: tuple[str, int | None, int | None]) -> None:
+        """Let a living process register itself: device, bytes of memory there, percent of utilization."""
+        directory = Path(f"{self.control}.processes")
+        directory.mkdir(exist_ok=True)
+        lines = (" ".join("-" if one is None else str(one) for one in claim) for claim in claims)
+        (directory / str(pid)).write_text("".join(f"{line}\n" for line in lines))
 
     def capability(self, index: int, major: int, minor: int) -> None:
         self._replace(f"capability {index} ", f"capability {index} {major} {minor}")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nvml_stub import NvmlStub
+from nvml_stub import NvmlStub, Process
 
 from agent.testing.conformance import check_vendor
 from agent.vendors.nvidia.plugin import register_backend
@@ -41,6 +41,8 @@ class NvmlFaults:
 
 
 async def test_the_nvidia_vendor_keeps_the_contract(stub: NvmlStub) -> None:
+    stub.used(0, 2 << 30, reserved=1 << 29)
+    stub.processes(0, Process(42, 1 << 30, samples=[50]))
     vendor = register_backend(stub.settings)
 
     findings = [finding async for finding in check_vendor(vendor, NvmlFaults(stub))]
@@ -51,7 +53,6 @@ async def test_the_nvidia_vendor_keeps_the_contract(stub: NvmlStub) -> None:
         "the backend has no prepare",
         "the backend has no partitions",
         "the backend has no release",
-        "the backend has no usage",
         "the vendor has no annotations and no extended resources",
         "the vendor has no formats",
         "the vendor has no checks of the doctor",
@@ -66,6 +67,7 @@ async def test_the_contract_is_kept_with_mig_devices_and_cdi_specs(
     stub.cards(2)
     for card in range(2):
         stub.mig(card)
+        stub.processes(card, Process(42), number=1)
     stub.write_minors(tmp_path / "proc")
     vendor = register_backend({**settings, "migStrategy": strategy, "deviceListStrategy": "cdi-cri"})
 

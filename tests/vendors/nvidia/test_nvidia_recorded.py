@@ -55,6 +55,10 @@ def card(stub: NvmlStub, settings: Mapping[str, Any], tmp_path: Path) -> NvmlStu
     stub.memory(0, value("nvmlDeviceGetMemoryInfo")["total"])
     stub.energy(0, DEVICE.counters["energy-mj"])
     stub.event_types(RECORDED["events"]["supported"])
+    stub.power(0, value("nvmlDeviceGetPowerUsage"))
+    stub.temperature(0, value("nvmlDeviceGetTemperature(0)"))
+    clocks = [value(f"nvmlDeviceGetClockInfo({clock})") for clock in range(4)]
+    stub.clocks(0, graphics=clocks[0], sm=clocks[1], memory=clocks[2], video=clocks[3])
     stub.no_nvlink()
     assert DEVICE.pci is not None
     real = tmp_path / "sys/devices" / DEVICE.attributes["pcie-root"] / DEVICE.pci

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nvml_stub
 import pynvml
 import pytest
-from nvml_stub import NVML, Mig, NvmlStub
+from nvml_stub import NVML, Mig, NvmlStub, Process
 from support import scripted_libraries
 
 from agent.vendors.nvidia.child.backend import NvmlBackend
 
 pytest_plugins = ["nvml_fixtures"]
+
+RECORDED: Mapping[str, Any] = json.loads((Path(__file__).parent / "recorded_driver.json").read_text())
 
 STRUCTS = (
     "nvmlPciInfo_t",
@@ -24,6 +33,9 @@ STRUCTS = (
     "c_nvmlUtilization_t",
     "c_nvmlProcessInfo_v3_t",
     "c_nvmlProcessUtilizationSample_t",
+    "c_nvmlGpmSupport_t",
+    "c_nvmlGpmMetric_t",
+    "c_nvmlGpmMetricsGet_t",
     "c_nvmlDeviceAttributes",
     "c_nvmlGpuInstanceInfo_t",
     "c_nvmlComputeInstanceInfo_t",
@@ -145,3 +157,130 @@ def test_links_can_be_set_by_pair_and_to_a_switch(backend: NvmlBackend, stub: Nv
 
     assert (up, kinds) == ([1, 1, 1, 0], [0, 0, 2])
     assert far == ["00000000:12:00.0", "00000000:12:00.0", "00000000:F0:00.0"]
+
+
+# Processes and their use
+
+
+def pids(card: Any, kind: str) -> list[int]:
+    return [it.pid for it in getattr(pynvml, f"nvmlDeviceGet{kind}RunningProcesses_v3")(card)]
+
+
+def asked(symbol: str, *arguments: Any) -> tuple[int, int]:
+    """The code of a call that has no room for its list, and the room that the call wants."""
+    number = ctypes.c_uint(0)
+    given = [ctypes.byref(number) if it is ... else it for it in arguments]
+    return getattr(pynvml.nvmlLib, symbol)(pynvml.nvmlDeviceGetHandleByIndex(0), *given), number.value
+
+
+def test_processes_are_in_the_lists_that_the_script_names(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.processes(0, Process(1, 5, "c"), Process(2, None, "g"), Process(3, 7, "cm"))
+    card, other = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
+
+    assert (pids(card, "Compute"), pids(card, "Graphics"), pids(card, "MPSCompute")) == ([1, 3], [2], [3])
+    assert pids(other, "Compute") == []
+    told = pynvml.nvmlDeviceGetComputeRunningProcesses_v2(card)
+    assert [(it.usedGpuMemory, it.gpuInstanceId, it.computeInstanceId) for it in told] == [
+        (5, nvml_stub.NOWHERE, nvml_stub.NOWHERE),
+        (7, nvml_stub.NOWHERE, nvml_stub.NOWHERE),
+    ]
+    assert pynvml.nvmlDeviceGetGraphicsRunningProcesses(card)[0].usedGpuMemory is None
+
+
+def test_lists_of_processes_are_asked_for_as_a_real_driver_wants_it(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    symbols = {"Compute_v3": "ComputeRunningProcesses_v3", "Graphics_v3": "GraphicsRunningProcesses_v3"}
+    stub.processes(0, *(Process(it["pid"]) for it in RECORDED["load"]["lists"]["Compute_v3"]["list"]))
+
+    for name, symbol in symbols.items():
+        recorded = RECORDED["load"]["lists"][name]
+        code, needed = asked(f"nvmlDeviceGet{symbol}", ..., None)
+        assert (code, needed) == (recorded["first"], recorded["needed"])
+    recorded = RECORDED["load"]["lists"]["ProcessUtilization since 0"]
+    code, needed = asked("nvmlDeviceGetProcessUtilization", None, ..., ctypes.c_ulonglong(0))
+    assert (code, needed) == (recorded["first"], recorded["needed"])
+
+
+def test_samples_are_those_newer_than_the_caller_has_seen(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.processes(0, Process(1, samples=[(10, 1000), (20, 2000)]), Process(2, samples=[30]))
+    card = pynvml.nvmlDeviceGetHandleByIndex(0)
+    now = int(time.time() * 1e6)
+
+    def told(since: int) -> list[tuple[int, int]]:
+        return [(it.pid, it.smUtil) for it in pynvml.nvmlDeviceGetProcessUtilization(card, since)]
+
+    assert (told(0), told(1000)) == ([(1, 10), (1, 20), (2, 30)], [(1, 20), (2, 30)])
+    assert pynvml.nvmlDeviceGetProcessUtilization(card, 2000)[0].timeStamp >= now
+    with pytest.raises(pynvml.NVMLError_NotFound):
+        told(now * 2)
+
+
+def test_processes_on_a_mig_device_name_their_instances_and_have_no_samples(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    [uuid] = stub.mig(0, [Mig("1c.2g.20gb", gi=3, ci=1)])
+    stub.processes(0, Process(1), number=0)
+    card, mig = pynvml.nvmlDeviceGetHandleByIndex(0), pynvml.nvmlDeviceGetHandleByUUID(uuid)
+
+    told = pynvml.nvmlDeviceGetComputeRunningProcesses(mig)
+    assert [(it.pid, it.gpuInstanceId, it.computeInstanceId) for it in told] == [(1, 3, 1)]
+    for handle in (card, mig):
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceGetUtilizationRates(handle)
+        with pytest.raises(pynvml.NVMLError_NotSupported):
+            pynvml.nvmlDeviceGetProcessUtilization(handle, 0)
+
+
+def test_a_process_that_registers_itself_uses_the_card_while_it_lives(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    [uuid] = stub.mig(1, [Mig()])
+    card, mig = pynvml.nvmlDeviceGetHandleByIndex(0), pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        stub.register(process.pid, (stub.uuid(0), 5, 30), (uuid, 7, None))
+        stub.register(os.getpid(), (stub.uuid(0), None, 80))
+
+        assert {*pids(card, "Compute")} == {process.pid, os.getpid()}
+        assert pids(mig, "Compute") == [process.pid]
+        used = [pynvml.nvmlDeviceGetMemoryInfo(handle).used for handle in (card, mig)]
+        samples = pynvml.nvmlDeviceGetProcessUtilization(card, 0)
+        assert (used, {it.pid: it.smUtil for it in samples}) == ([5, 7], {process.pid: 30, os.getpid(): 80})
+        assert pynvml.nvmlDeviceGetUtilizationRates(card).gpu == 100
+        process.communicate(b"\n")
+
+    assert (pids(card, "Compute"), pids(mig, "Compute")) == ([os.getpid()], [])
+
+
+def test_gpm_compares_two_samples_of_one_device_in_their_order(backend: NvmlBackend, stub: NvmlStub) -> None:
+    stub.gpm(0, 59, 12)
+    stub.gpm(1, 1, 1)
+    card, other = (pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2))
+    question = pynvml.c_nvmlGpmMetricsGet_t(version=1, numMetrics=3)
+    for place, metric in enumerate((2, 5, 400)):
+        question.metrics[place].metricId = metric
+    first, second, elsewhere, empty = (pynvml.nvmlGpmSampleAlloc() for _ in range(4))
+    for handle, sample in ((card, first), (card, second), (other, elsewhere)):
+        pynvml.nvmlGpmSampleGet(handle, sample)
+
+    question.sample1, question.sample2 = first, second
+    told = pynvml.nvmlGpmMetricsGet(question).metrics[:3]
+    assert [(it.nvmlReturn, it.value) for it in told[:2]] == [(0, 59.0), (0, 12.0)]
+    assert told[2].nvmlReturn == pynvml.NVML_ERROR_NOT_SUPPORTED
+    for pair in ((second, first), (first, first), (first, elsewhere), (empty, first)):
+        question.sample1, question.sample2 = pair
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlGpmMetricsGet(question)
+    for sample in (first, second, elsewhere, empty):
+        pynvml.nvmlGpmSampleFree(sample)
+    with pytest.raises(pynvml.NVMLError_InvalidArgument):
+        pynvml.nvmlGpmSampleFree(first)
+
+
+def test_gpm_is_known_to_the_cards_of_which_the_script_has_figures(
+    backend: NvmlBackend, stub: NvmlStub
+) -> None:
+    stub.gpm(0, 1, 1)
+    cards = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(2)]
+
+    assert [pynvml.nvmlGpmQueryDeviceSupport(card).isSupportedDevice for card in cards] == [1, 0]

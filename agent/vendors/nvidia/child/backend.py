@@ -1,14 +1,23 @@
-"""NVIDIA's backend: cards, MIG devices, links and health, all through NVML."""
+"""NVIDIA's backend: cards, MIG devices, links, health and use, all through NVML."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from agent.vendor_api.backend import Backend, BackendUnavailable, Device, HealthEvent, Link
+from agent.vendor_api.backend import (
+    Backend,
+    BackendUnavailable,
+    Device,
+    HealthEvent,
+    Link,
+    ProcessUsage,
+    Usage,
+)
 from agent.vendors.common.device_fields import completed
 from agent.vendors.nvidia.shared.error_checks import Checks
 
@@ -17,11 +26,12 @@ from . import links as topology
 from .cards import NvidiaCard, driver_attributes, read
 from .driver_events import NvmlEventWatch
 from .mig import MigReader
+from .usage_readers import UsageReaders
 
 #: Models that only drive a display and cannot compute.
 SKIPPED = frozenset({"DGX Display", "NVIDIA DGX Display"})
 
-CLOSE_PATIENCE = 0.2  # seconds that `close` gives to a wait for events
+CLOSE_PATIENCE = 0.2  # seconds that `close` gives to a wait for events, and to a sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +41,7 @@ class NvmlSession:
     nvml: Any
     mig: MigReader
     watch: NvmlEventWatch
+    readers: UsageReaders
     #: Attributes that are the same for all cards: versions of driver and CUDA.
     driver: Mapping[str, str]
 
@@ -48,12 +59,13 @@ class NvmlBackend(Backend):
         self._cards: dict[str, NvidiaCard] = {}
         #: Cards without a known UUID, by index.
         self._nameless: dict[int, Device] = {}
-        self._watching = threading.Lock()
+        self._watching, self._sampling = threading.Lock(), threading.Lock()
 
     def open(self) -> None:
         nvml = library.start(self.settings)
         watch = NvmlEventWatch(nvml, self._checks, self._counts_slices)
-        self._session = NvmlSession(nvml, MigReader(nvml, self._procfs), watch, driver_attributes(nvml))
+        mig, readers = MigReader(nvml, self._procfs), UsageReaders(nvml, watch.errors)
+        self._session = NvmlSession(nvml, mig, watch, readers, driver_attributes(nvml))
 
     def close(self) -> None:
         if self._session is None:
@@ -61,11 +73,15 @@ class NvmlBackend(Backend):
         session, self._session = self._session, None
         # The cards stay known, so that a card that is lost in the next session still has its UUID.
         self._cards = {uuid: replace(card, handle=None) for uuid, card in self._cards.items()}
-        # NVML cannot be shut down during a wait for events. Then the session ends with the process.
-        if self._watching.acquire(timeout=CLOSE_PATIENCE):
+        # NVML cannot be shut down during a wait for events, or a sample. Then the process ends the session.
+        with ExitStack() as held:
+            for calls in (self._watching, self._sampling):
+                if not calls.acquire(timeout=CLOSE_PATIENCE):
+                    return
+                held.callback(calls.release)
             session.watch.close()
+            session.readers.close()
             session.nvml.nvmlShutdown()
-            self._watching.release()
 
     def discover(self) -> Sequence[Device]:
         session = self._opened()
@@ -98,6 +114,14 @@ class NvmlBackend(Backend):
     def health_events(self, timeout: float) -> Sequence[HealthEvent]:
         with self._watching:
             return self._opened().watch.next_events(timeout)
+
+    def usage(self) -> Sequence[Usage]:
+        with self._sampling:
+            return self._opened().readers.usage.read(self._cards.values())
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        with self._sampling:
+            return self._opened().readers.processes.read(self._cards.values())
 
     def cdi(self) -> Mapping[str, str]:
         return cdi_spec.specs(self.settings, self._devices())

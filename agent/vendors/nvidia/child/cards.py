@@ -65,9 +65,9 @@ class NvidiaReading:
             {nvml.NVML_ERROR_NOT_SUPPORTED, nvml.NVML_ERROR_FUNCTION_NOT_FOUND, nvml.NVML_ERROR_NO_PERMISSION}
         )
 
-    def get(self, name: str, default: T) -> Any | T:
+    def get(self, name: str, default: T, *arguments: Any) -> Any | T:
         """The result of one of NVML's getters, or `default` if the call fails."""
-        return self.attempt(lambda: getattr(self.nvml, name)(self.handle), default)
+        return self.attempt(lambda: getattr(self.nvml, name)(self.handle, *arguments), default)
 
     def attempt(self, call: Callable[[], Any], default: T) -> Any | T:
         try:

@@ -14,6 +14,7 @@ from agent.vendors.nvidia.shared.error_checks import Checks
 
 from . import faults, mig
 from .cards import NvidiaCard, address
+from .driver_errors import DriverErrors
 
 
 class WatchFailed(Exception):
@@ -28,6 +29,8 @@ class NvmlEventWatch:
     """
 
     def __init__(self, nvml: Any, checks: Checks, counts_slices: bool) -> None:
+        #: All XIDs that came, also those that say nothing about health.
+        self.errors = DriverErrors()
         self._nvml = nvml
         self._checks = checks
         self._counts_slices = counts_slices
@@ -236,6 +239,7 @@ class NvmlEventWatch:
 
     def _xid_events(self, cards: Mapping[str, NvidiaCard], card: NvidiaCard, data: Any) -> list[HealthEvent]:
         code = int(data.eventData)
+        self.errors.count(card.uuid, code)
         if self._checks.ignores(code):
             return []
         if code != xid.RECOVERY_ACTION_CHANGED:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -246,6 +247,20 @@ def profile(has: Any, total: int, suffix: str) -> str:
     gigabytes = (eighths * -(-total >> 30) + 4) // 8 if total else (has.memorySizeMB + 512) >> 10
     g, c = has.gpuInstanceSliceCount, has.computeInstanceSliceCount
     return f"{g}g.{gigabytes}gb{suffix}" if c == g else f"{c}c.{g}g.{gigabytes}gb{suffix}"
+
+
+def handles(nvml: Any, card: NvidiaCard) -> list[tuple[Device, Any]]:
+    """The card's MIG devices that can be reached now, each with a handle.
+
+    Since the last discovery, another MIG device can have got the number of one that is gone.
+    """
+    found = []
+    for device in card.slices if card.handle is not None else ():
+        with suppress(nvml.NVMLError, UnicodeDecodeError):
+            handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(card.handle, device.slice)
+            if nvml.nvmlDeviceGetUUID(handle) == device.uuid:
+                found.append((device, handle))
+    return found
 
 
 def at_instance(slices: Sequence[Device], gi: int, ci: int) -> tuple[str, ...]:

@@ -13,6 +13,18 @@
  *   pciid I ID SUBSYSTEM        its PCI ids (hexadecimal)
  *   memory I BYTES              its memory
  *   capability I MAJOR MINOR    its CUDA compute capability
+ *   used I[:J] RESERVED USED    bytes of memory that the driver keeps, and that are in use besides those that processes
+ *                               claim by a file; of the card, or of its MIG device J
+ *   rates I GPU MEMORY          percent of time in which kernels ran, and in which memory was read or written
+ *   video I ENCODER DECODER     percent
+ *   power I MILLIWATTS          without this line, and the next three, the card cannot tell
+ *   temperature I CELSIUS [MEMORY]
+ *   clocks I GRAPHICS SM MEMORY VIDEO   MHz
+ *   ecc I CORRECTED UNCORRECTED   memory errors since the driver was loaded
+ *   gpm I[:J] SM TENSOR         percent of the card's units, or of those in the GPU instance of its MIG device J
+ *   process I[:J] LISTS PID MEMORY   a process; LISTS are letters of the lists that have it, c compute, g graphics,
+ *                               m MPS compute; MEMORY in bytes, - for one that the driver cannot tell
+ *   sample I PID PERCENT [MICROSECONDS]   utilization of a process, at a Unix time; now without it
  *   energy I MJ                 the energy that it used since the driver was loaded; without this line it cannot tell
  *   fabric I STATE STATUS CLIQUE UUID   its place in a GPU fabric; the UUID as 32 hexadecimal digits
  *   recovery I ACTION           what field 230 says of the card
@@ -34,10 +46,17 @@
  *   latency SYMBOL USEC         the call takes so long
  *   trace                       every call appends its name to <control file>.trace
  *
+ * Processes also register themselves, by a file in the directory <control file>.processes. The file's name is the pid,
+ * and each of its lines is UUID MEMORY PERCENT: the card or MIG device, the bytes that the process has there, and its
+ * utilization now; - for what the driver cannot tell. Such a process is in the compute list for as long as it lives.
+ * Its memory is in use on the device, and its utilization the card's.
+ *
  * The hardware is that of the recordings in ../recorded_allocations.json; how a driver answers what is asked of a
  * card in an odd way, and with which code, is in ../recorded_driver.json, as a real one did.
  */
 #define _GNU_SOURCE
+#include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -59,12 +78,15 @@ enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, TIMEOUT = 10, GPU_IS_LOST = 15, VERSION_MISMATCH = 25, UNKNOWN = 999
 };
-enum { SLOTS = 64, INSTANCES = 7, RULES = 64, EVENTS = 1024, LANES = 18 };
+enum { SLOTS = 64, INSTANCES = 7, RULES = 64, EVENTS = 1024, LANES = 18, PROCESSES = 1 << 15, GPM_SAMPLES = 256 };
 enum { WHOLE = -1 };
 /* What a driver keeps of processes for nvmlDeviceGetProcessUtilization. */
 enum { SAMPLES = 72 };
 enum { SWITCH = SLOTS, NOBODY };
-enum { FI_RECOVERY_ACTION = 230, VALUE_UNSIGNED_INT = 1 };
+enum { FI_MEMORY_TEMP = 82, FI_RECOVERY_ACTION = 230, VALUE_UNSIGNED_INT = 1 };
+enum { COMPUTE = 1, GRAPHICS = 2, MPS = 4 };
+enum { GPM_SM = 2, GPM_TENSOR = 5, GPM_METRICS = 477 };
+enum { UNTOLD = -1 };
 
 typedef int Ret;
 typedef unsigned int u32;
@@ -81,6 +103,10 @@ typedef struct { u32 field, scope; int64_t timestamp, latency; u32 type; int ret
 typedef struct { u32 gpu, memory; } Utilization;
 typedef struct { u32 pid; u64 memory; u32 gi, ci; } ProcessInfo;
 typedef struct { u32 pid; u64 time; u32 sm, mem, enc, dec; } ProcessSample;
+typedef struct { u32 version, supported; } GpmSupport;
+typedef struct { u32 id; int ret; double value; const char *names[3]; } GpmMetric;
+typedef struct { int used; u64 taken; const void *device; double sm, tensor; } GpmSample;
+typedef struct { u32 version, count; GpmSample *before, *after; GpmMetric metrics[GPM_METRICS]; } GpmMetricsGet;
 typedef struct { u32 sm, copy, decoder, encoder, jpeg, ofa, gi_slices, ci_slices; u64 memory_mb; } Attributes;
 typedef struct { u32 start, size; } Placement;
 typedef struct { Gpu *device; u32 id, profile; Placement placement; } GiInfo;
@@ -101,6 +127,8 @@ _Static_assert(sizeof(EventData) == 32, "nvmlEventData_t");
 _Static_assert(sizeof(FieldValue) == 40, "nvmlFieldValue_t");
 _Static_assert(sizeof(ProcessInfo) == 24, "nvmlProcessInfo_t");
 _Static_assert(sizeof(ProcessSample) == 32, "nvmlProcessUtilizationSample_t");
+_Static_assert(sizeof(GpmMetric) == 40, "nvmlGpmMetric_t");
+_Static_assert(offsetof(GpmMetricsGet, metrics) == 24, "nvmlGpmMetricsGet_t");
 _Static_assert(sizeof(Attributes) == 40 && offsetof(Attributes, memory_mb) == 32, "nvmlDeviceAttributes_t");
 _Static_assert(sizeof(GiInfo) == 24 && offsetof(GiInfo, placement) == 16, "nvmlGpuInstanceInfo_t");
 _Static_assert(sizeof(CiInfo) == 32 && offsetof(CiInfo, profile) == 20, "nvmlComputeInstanceInfo_t");
@@ -116,6 +144,12 @@ enum Kind { FAIL, HANG, SEGV, LATENCY };
 typedef struct { enum Kind kind; char symbol[64]; long value; int slot, number; } Rule;
 typedef struct { u64 seq, type, data; u32 slot, gi, ci; } Event;
 typedef struct { u32 profile, gi, ci, serial; Attributes has; } Instance;
+/* `percent` is the utilization of one that registered itself. */
+typedef struct { u32 slot; int number; u32 lists, pid; u64 memory; int percent; } Process;
+typedef struct { u32 slot, pid, percent; u64 time; } Sampled;
+typedef struct { u64 reserved, used; int has_gpm; double sm, tensor; } Load;
+typedef struct { u32 gpu, memory, encoder, decoder; int power, celsius, memory_celsius, clocks[4];
+                 int64_t ecc[2]; } Figures;
 
 static struct {
     char driver[32];
@@ -134,6 +168,9 @@ static struct {
     int no_mig[SLOTS];
     u32 mig_mode[SLOTS];
     Instance instances[SLOTS][INSTANCES];
+    Load load[SLOTS][INSTANCES + 1];
+    Figures figures[SLOTS];
+    u32 process_count, sample_count;
     int no_recovery, no_nvlink, trace;
     u64 event_types;
     Rule rules[RULES];
@@ -150,6 +187,10 @@ static int loaded;
 static int sessions;
 static Gpu gpus[SLOTS], migs[SLOTS][INSTANCES];
 static EventSet sets[16];
+/* Those of the script, and behind them those that registered themselves. */
+static Process processes[PROCESSES];
+static Sampled sampled[PROCESSES];
+static GpmSample gpm_samples[GPM_SAMPLES];
 
 /* ---- the control file ---- */
 
@@ -173,6 +214,8 @@ static void reset_script(void)
         script.subsystem[i] = 0x16c110de;
         strcpy(script.name[i], "NVIDIA H100 80GB HBM3");
         script.memory[i] = 85520809984ULL;
+        script.figures[i] = (Figures){.power = UNTOLD, .celsius = UNTOLD, .memory_celsius = UNTOLD,
+                                      .clocks = {UNTOLD, UNTOLD, UNTOLD, UNTOLD}, .ecc = {UNTOLD, UNTOLD}};
         script.capability[i][0] = 9;
         for (u32 j = 0; j < SLOTS; j++)
             script.level[i][j] = i / 2 == j / 2 ? 10 : i / 4 == j / 4 ? 40 : 50;
@@ -217,6 +260,105 @@ static int parse_fabric(const char *line)
     it.state = (uint8_t)state;
     script.fabric[slot] = it;
     return script.has_fabric[slot] = 1;
+}
+
+/* The device after a line's verb, I or I:J, and what follows it; NULL where the verb is another one. */
+static const char *parse_device(const char *line, const char *verb, u32 *slot, int *number)
+{
+    size_t length = strlen(verb);
+    int end = 0;
+    *number = WHOLE;
+    if (strncmp(line, verb, length) != 0 || sscanf(line + length, " %u%n", slot, &end) != 1 || *slot >= SLOTS)
+        return NULL;
+    line += length + (size_t)end;
+    if (sscanf(line, ":%d%n", number, &end) == 1)
+        line += end;
+    return *number >= WHOLE && *number < INSTANCES ? line : NULL;
+}
+
+static Load *load_of(u32 slot, int number)
+{
+    return &script.load[slot][number + 1];
+}
+
+/* A number of bytes; - is what NVML says where they are not available. */
+static u64 parse_memory(const char *text)
+{
+    return strcmp(text, "-") == 0 ? ~0ULL : strtoull(text, NULL, 10);
+}
+
+static void add_process(Process it)
+{
+    if (script.process_count < PROCESSES)
+        processes[script.process_count++] = it;
+}
+
+static int parse_process(const char *line)
+{
+    Process it = {0};
+    Sampled one = {0};
+    char lists[8], memory[32];
+    const char *rest = parse_device(line, "process ", &it.slot, &it.number);
+    if (rest != NULL && sscanf(rest, " %7s %u %31s", lists, &it.pid, memory) == 3) {
+        it.lists = strchr(lists, 'c') ? COMPUTE : 0;
+        it.lists |= strchr(lists, 'g') ? GRAPHICS : 0;
+        it.lists |= strchr(lists, 'm') ? MPS : 0;
+        it.memory = parse_memory(memory);
+        add_process(it);
+        return 1;
+    }
+    int found = sscanf(line, "sample %u %u %u %llu", &one.slot, &one.pid, &one.percent, &one.time);
+    if (found < 3 || script.sample_count == PROCESSES)
+        return 0;
+    sampled[script.sample_count++] = one;
+    return 1;
+}
+
+static int parse_load(const char *line)
+{
+    u32 slot;
+    int number;
+    Load load;
+    const char *rest = parse_device(line, "used ", &slot, &number);
+    if (rest != NULL && sscanf(rest, " %llu %llu", &load.reserved, &load.used) == 2) {
+        load_of(slot, number)->reserved = load.reserved;
+        load_of(slot, number)->used = load.used;
+        return 1;
+    }
+    rest = parse_device(line, "gpm ", &slot, &number);
+    if (rest == NULL || sscanf(rest, " %lf %lf", &load.sm, &load.tensor) != 2)
+        return 0;
+    load_of(slot, number)->has_gpm = 1;
+    load_of(slot, number)->sm = load.sm;
+    load_of(slot, number)->tensor = load.tensor;
+    return 1;
+}
+
+static int parse_figures(const char *line)
+{
+    u32 slot;
+    int number;
+    char verb[16];
+    if (sscanf(line, "%15s %u", verb, &slot) != 2 || slot >= SLOTS)
+        return 0;
+    const char *rest = parse_device(line, verb, &slot, &number);
+    Figures *it = &script.figures[slot];
+    long long corrected, uncorrected;
+    if (strcmp(verb, "rates") == 0)
+        return sscanf(rest, " %u %u", &it->gpu, &it->memory) == 2;
+    if (strcmp(verb, "video") == 0)
+        return sscanf(rest, " %u %u", &it->encoder, &it->decoder) == 2;
+    if (strcmp(verb, "power") == 0)
+        return sscanf(rest, " %d", &it->power) == 1;
+    if (strcmp(verb, "temperature") == 0)
+        return sscanf(rest, " %d %d", &it->celsius, &it->memory_celsius) >= 1;
+    if (strcmp(verb, "clocks") == 0)
+        return sscanf(rest, " %d %d %d %d", it->clocks, it->clocks + 1, it->clocks + 2, it->clocks + 3) == 4;
+    if (strcmp(verb, "ecc") != 0 || sscanf(rest, " %lld %lld", &corrected, &uncorrected) != 2)
+        return 0;
+    it->ecc[0] = corrected;
+    it->ecc[1] = uncorrected;
+    return 1;
 }
 
 static int parse_topology(const char *line)
@@ -305,6 +447,7 @@ static void parse_line(const char *line)
     else if (sscanf(line, "segv %63s", symbol) == 1)
         add_rule(SEGV, symbol, 0, -1, -1);
     else if (!parse_card(line) && !parse_topology(line) && !parse_mig(line) && !parse_fabric(line)
+             && !parse_process(line) && !parse_load(line) && !parse_figures(line)
              && line[0] != '\n' && line[0] != '#')
         fprintf(stderr, "nvml stub: line not understood: %s", line);
 }
@@ -676,21 +819,163 @@ static u64 memory_of(const Gpu *gpu)
     return is_mig(gpu) ? instance_of(gpu)->has.memory_mb << 20 : script.memory[gpu->slot];
 }
 
+/* ---- who uses them ---- */
+
+/* What registered itself in a file of this pid: appends a process for each line, which other calls forget. */
+static u32 read_claims(const char *path, u32 pid, u32 count)
+{
+    char line[160], memory[32], percent[32];
+    FILE *file = fopen(path, "re");
+    while (file != NULL && count < PROCESSES && fgets(line, sizeof line, file) != NULL) {
+        Process it = {.number = WHOLE, .lists = COMPUTE, .pid = pid};
+        u32 number, serial;
+        if (sscanf(line, "GPU-00000000-0000-0000-0000-%u %31s %31s", &it.slot, memory, percent) != 3) {
+            if (sscanf(line, "MIG-00000000-0000-%x-%x-%u %31s %31s", &serial, &number, &it.slot, memory, percent) != 5)
+                continue;
+            it.number = (int)number;
+        }
+        it.memory = parse_memory(memory);
+        it.percent = strcmp(percent, "-") == 0 ? UNTOLD : atoi(percent);
+        processes[count++] = it;
+    }
+    if (file != NULL)
+        fclose(file);
+    return count;
+}
+
+/* The number of processes in the table, with those that registered themselves and live. */
+static u32 gather(void)
+{
+    char directory[4096 + 16], path[4096 + 300];
+    u32 count = script.process_count;
+    if (control_path() == NULL)
+        return count;
+    snprintf(directory, sizeof directory, "%.4000s.processes", control_path());
+    DIR *entries = opendir(directory);
+    struct dirent *entry;
+    while (entries != NULL && (entry = readdir(entries)) != NULL) {
+        char *end;
+        u32 pid = (u32)strtoul(entry->d_name, &end, 10);
+        if (!isdigit(entry->d_name[0]) || *end != '\0' || (kill((pid_t)pid, 0) != 0 && errno == ESRCH))
+            continue;
+        snprintf(path, sizeof path, "%.4000s/%.255s", directory, entry->d_name);
+        count = read_claims(path, pid, count);
+    }
+    if (entries != NULL)
+        closedir(entries);
+    return count;
+}
+
+static int is_on(const Process *it, const Gpu *gpu)
+{
+    return it->slot == gpu->slot && it->number == gpu->number;
+}
+
+static u64 now_us(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (u64)now.tv_sec * 1000000 + (u64)now.tv_nsec / 1000;
+}
+
+static MemoryV2 used_memory(const Gpu *gpu)
+{
+    const Load *load = load_of(gpu->slot, gpu->number);
+    MemoryV2 it = {.total = memory_of(gpu), .reserved = load->reserved, .used = load->used};
+    for (u32 i = script.process_count, count = gather(); i < count; i++)
+        if (is_on(&processes[i], gpu) && processes[i].memory != ~0ULL)
+            it.used += processes[i].memory;
+    it.free = it.total - it.reserved - it.used;
+    return it;
+}
+
 API Ret nvmlDeviceGetMemoryInfo(Gpu *gpu, Memory *out)
 {
     ENTER_DEVICE(gpu);
-    *out = (Memory){.total = memory_of(gpu), .free = memory_of(gpu), .used = 0};
+    MemoryV2 it = used_memory(gpu);
+    *out = (Memory){.total = it.total, .free = it.free, .used = it.reserved + it.used};
     LEAVE(SUCCESS);
 }
 
 API Ret nvmlDeviceGetMemoryInfo_v2(Gpu *gpu, MemoryV2 *out)
 {
     ENTER_DEVICE(gpu);
-    if (out->version != (sizeof *out | 2u << 24))
+    u32 version = out->version;
+    if (version != (sizeof *out | 2u << 24))
         LEAVE(VERSION_MISMATCH);
-    *out = (MemoryV2){.version = out->version, .total = memory_of(gpu), .free = memory_of(gpu)};
+    *out = used_memory(gpu);
+    out->version = version;
     LEAVE(SUCCESS);
 }
+
+static Ret list_processes(const Gpu *gpu, u32 list, u32 *count, ProcessInfo *out)
+{
+    u32 room = out == NULL ? 0 : *count, found = 0;
+    const Instance *instance = is_mig(gpu) ? instance_of(gpu) : NULL;
+    u32 gi = instance ? instance->gi : 0xFFFFFFFF, ci = instance ? instance->ci : 0xFFFFFFFF;
+    for (u32 i = 0, all = gather(); i < all; i++) {
+        if (!is_on(&processes[i], gpu) || !(processes[i].lists & list))
+            continue;
+        if (found++ < room)
+            out[found - 1] = (ProcessInfo){processes[i].pid, processes[i].memory, gi, ci};
+    }
+    *count = found;
+    return found > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+#define LISTED(list) { ENTER_DEVICE(gpu); LEAVE(list_processes(gpu, list, count, out)); }
+
+API Ret nvmlDeviceGetComputeRunningProcesses_v2(Gpu *gpu, u32 *count, ProcessInfo *out)
+LISTED(COMPUTE)
+
+API Ret nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, ProcessInfo *out)
+LISTED(COMPUTE)
+
+API Ret nvmlDeviceGetGraphicsRunningProcesses_v2(Gpu *gpu, u32 *count, ProcessInfo *out)
+LISTED(GRAPHICS)
+
+API Ret nvmlDeviceGetGraphicsRunningProcesses_v3(Gpu *gpu, u32 *count, ProcessInfo *out)
+LISTED(GRAPHICS)
+
+API Ret nvmlDeviceGetMPSComputeRunningProcesses_v2(Gpu *gpu, u32 *count, ProcessInfo *out)
+LISTED(MPS)
+
+API Ret nvmlDeviceGetMPSComputeRunningProcesses_v3(Gpu *gpu, u32 *count, ProcessInfo *out)
+LISTED(MPS)
+
+static int is_split(const Gpu *gpu)
+{
+    return is_mig(gpu) || script.mig_mode[gpu->slot];
+}
+
+static void add_sample(ProcessSample *out, u32 room, u32 *found, ProcessSample it)
+{
+    if (*found < room)
+        out[*found] = it;
+    ++*found;
+}
+
+API Ret nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessSample *out, u32 *count, u64 since)
+{
+    ENTER_DEVICE(gpu);
+    if (is_split(gpu))
+        LEAVE(NOT_SUPPORTED);
+    u32 room = out == NULL ? 0 : *count, found = 0;
+    for (u32 i = 0; i < script.sample_count; i++) {
+        u64 time = sampled[i].time ? sampled[i].time : now_us();
+        if (sampled[i].slot == gpu->slot && time > since)
+            add_sample(out, room, &found, (ProcessSample){sampled[i].pid, time, sampled[i].percent, 0, 0, 0});
+    }
+    for (u32 i = script.process_count, all = gather(); i < all; i++) {
+        u32 percent = (u32)processes[i].percent;
+        if (is_on(&processes[i], gpu) && processes[i].percent > 0)
+            add_sample(out, room, &found, (ProcessSample){processes[i].pid, now_us(), percent, 0, 0, 0});
+    }
+    *count = room < SAMPLES && found < SAMPLES ? SAMPLES : found;
+    LEAVE(*count > room ? INSUFFICIENT_SIZE : found ? SUCCESS : NOT_FOUND);
+}
+
+/* ---- figures of a card ---- */
 
 API Ret nvmlDeviceGetTotalEnergyConsumption(Gpu *gpu, u64 *out)
 {
@@ -723,24 +1008,70 @@ API Ret nvmlDeviceGetNumaNodeId(Gpu *gpu, u32 *out)
 API Ret nvmlDeviceGetUtilizationRates(Gpu *gpu, Utilization *out)
 {
     ENTER_DEVICE(gpu);
-    *out = (Utilization){0, 0};
+    if (is_split(gpu))
+        LEAVE(NOT_SUPPORTED);
+    *out = (Utilization){script.figures[gpu->slot].gpu, script.figures[gpu->slot].memory};
+    for (u32 i = script.process_count, all = gather(); i < all; i++)
+        if (is_on(&processes[i], gpu) && processes[i].percent > 0)
+            out->gpu += (u32)processes[i].percent;
+    out->gpu = out->gpu > 100 ? 100 : out->gpu;
     LEAVE(SUCCESS);
 }
 
-API Ret nvmlDeviceGetComputeRunningProcesses_v3(Gpu *gpu, u32 *count, ProcessInfo *out)
+/* Microseconds over which the driver measures. */
+enum { VIDEO_PERIOD = 100000 };
+
+API Ret nvmlDeviceGetEncoderUtilization(Gpu *gpu, u32 *out, u32 *period)
 {
-    ENTER_DEVICE(gpu);
-    (void)out;
-    *count = 0;
+    ENTER_CARD(gpu);
+    if (is_split(gpu))
+        LEAVE(NOT_SUPPORTED);
+    *out = script.figures[gpu->slot].encoder;
+    *period = VIDEO_PERIOD;
     LEAVE(SUCCESS);
 }
 
-API Ret nvmlDeviceGetProcessUtilization(Gpu *gpu, ProcessSample *out, u32 *count, u64 since)
+API Ret nvmlDeviceGetDecoderUtilization(Gpu *gpu, u32 *out, u32 *period)
 {
-    ENTER_DEVICE(gpu);
-    (void)since;
-    *count = SAMPLES;
-    LEAVE(out == NULL ? INSUFFICIENT_SIZE : NOT_FOUND);
+    ENTER_CARD(gpu);
+    if (is_split(gpu))
+        LEAVE(NOT_SUPPORTED);
+    *out = script.figures[gpu->slot].decoder;
+    *period = VIDEO_PERIOD;
+    LEAVE(SUCCESS);
+}
+
+static Ret put_figure(u32 *out, int figure)
+{
+    *out = (u32)figure;
+    return figure == UNTOLD ? NOT_SUPPORTED : SUCCESS;
+}
+
+API Ret nvmlDeviceGetPowerUsage(Gpu *gpu, u32 *out)
+{
+    ENTER_CARD(gpu);
+    LEAVE(put_figure(out, script.figures[gpu->slot].power));
+}
+
+API Ret nvmlDeviceGetTemperature(Gpu *gpu, int sensor, u32 *out)
+{
+    ENTER_CARD(gpu);
+    LEAVE(sensor == 0 ? put_figure(out, script.figures[gpu->slot].celsius) : INVALID_ARGUMENT);
+}
+
+API Ret nvmlDeviceGetClockInfo(Gpu *gpu, int clock, u32 *out)
+{
+    ENTER_CARD(gpu);
+    LEAVE(clock < 0 || clock > 3 ? INVALID_ARGUMENT : put_figure(out, script.figures[gpu->slot].clocks[clock]));
+}
+
+API Ret nvmlDeviceGetTotalEccErrors(Gpu *gpu, int kind, int counter, u64 *out)
+{
+    ENTER_CARD(gpu);
+    if (kind < 0 || kind > 1 || counter != 0)
+        LEAVE(INVALID_ARGUMENT);
+    *out = (u64)script.figures[gpu->slot].ecc[kind];
+    LEAVE(script.figures[gpu->slot].ecc[kind] == UNTOLD ? NOT_SUPPORTED : SUCCESS);
 }
 
 API Ret nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values)
@@ -748,11 +1079,100 @@ API Ret nvmlDeviceGetFieldValues(Gpu *gpu, int count, FieldValue *values)
     ENTER_CARD(gpu);
     for (int i = 0; i < count; i++) {
         values[i].ret = INVALID_ARGUMENT;
-        if (values[i].field != FI_RECOVERY_ACTION || script.no_recovery)
-            continue;
-        values[i].ret = SUCCESS;
         values[i].type = VALUE_UNSIGNED_INT;
-        values[i].value.ui = script.recovery[gpu->slot];
+        if (values[i].field == FI_MEMORY_TEMP)
+            values[i].ret = put_figure(&values[i].value.ui, script.figures[gpu->slot].memory_celsius);
+        if (values[i].field == FI_RECOVERY_ACTION && !script.no_recovery)
+            values[i].ret = put_figure(&values[i].value.ui, (int)script.recovery[gpu->slot]);
+    }
+    LEAVE(SUCCESS);
+}
+
+/* ---- GPM ---- */
+
+static u64 gpm_taken;
+
+static int knows_gpm(u32 slot)
+{
+    for (int number = WHOLE; number < INSTANCES; number++)
+        if (load_of(slot, number)->has_gpm)
+            return 1;
+    return 0;
+}
+
+static int is_gpm_sample(const GpmSample *it)
+{
+    return it >= gpm_samples && it < gpm_samples + GPM_SAMPLES && it->used;
+}
+
+API Ret nvmlGpmQueryDeviceSupport(Gpu *gpu, GpmSupport *out)
+{
+    ENTER_CARD(gpu);
+    if (out->version != 1)
+        LEAVE(VERSION_MISMATCH);
+    out->supported = (u32)knows_gpm(gpu->slot);
+    LEAVE(SUCCESS);
+}
+
+API Ret nvmlGpmSampleAlloc(GpmSample **out)
+{
+    ENTER();
+    for (*out = gpm_samples; *out < gpm_samples + GPM_SAMPLES; ++*out) {
+        if ((*out)->used)
+            continue;
+        **out = (GpmSample){.used = 1};
+        LEAVE(SUCCESS);
+    }
+    LEAVE(UNKNOWN);
+}
+
+API Ret nvmlGpmSampleFree(GpmSample *it)
+{
+    ENTER();
+    if (!is_gpm_sample(it))
+        LEAVE(INVALID_ARGUMENT);
+    it->used = 0;
+    LEAVE(SUCCESS);
+}
+
+static Ret take_gpm(const Gpu *gpu, GpmSample *out)
+{
+    const Load *load = load_of(gpu->slot, gpu->number);
+    if (!load->has_gpm)
+        return NOT_SUPPORTED;
+    if (!is_gpm_sample(out))
+        return INVALID_ARGUMENT;
+    *out = (GpmSample){.used = 1, .taken = ++gpm_taken, .device = gpu, .sm = load->sm, .tensor = load->tensor};
+    return SUCCESS;
+}
+
+API Ret nvmlGpmSampleGet(Gpu *gpu, GpmSample *out) { ENTER_CARD(gpu); LEAVE(take_gpm(gpu, out)); }
+
+API Ret nvmlGpmMigSampleGet(Gpu *gpu, u32 gi, GpmSample *out)
+{
+    ENTER_CARD(gpu);
+    for (int number = 0; number < INSTANCES; number++) {
+        const Gpu *mig = &migs[gpu->slot][number];
+        if (instance_of(mig) != NULL && instance_of(mig)->gi == gi)
+            LEAVE(take_gpm(mig, out));
+    }
+    LEAVE(NOT_FOUND);
+}
+
+/* What was in use between two samples of one device, the older one first. */
+API Ret nvmlGpmMetricsGet(GpmMetricsGet *it)
+{
+    ENTER();
+    if (it->version != 1)
+        LEAVE(VERSION_MISMATCH);
+    const GpmSample *before = it->before, *after = it->after;
+    if (!is_gpm_sample(before) || !is_gpm_sample(after) || before->device != after->device || !before->taken
+        || before->taken >= after->taken)
+        LEAVE(INVALID_ARGUMENT);
+    for (u32 i = 0; i < it->count && i < GPM_METRICS; i++) {
+        GpmMetric *metric = &it->metrics[i];
+        metric->ret = metric->id == GPM_SM || metric->id == GPM_TENSOR ? SUCCESS : NOT_SUPPORTED;
+        metric->value = metric->id == GPM_SM ? after->sm : after->tensor;
     }
     LEAVE(SUCCESS);
 }
@@ -1193,6 +1613,9 @@ API size_t nvml_stub_sizeof(const char *name)
     SIZE("c_nvmlUtilization_t", Utilization);
     SIZE("c_nvmlProcessInfo_v3_t", ProcessInfo);
     SIZE("c_nvmlProcessUtilizationSample_t", ProcessSample);
+    SIZE("c_nvmlGpmSupport_t", GpmSupport);
+    SIZE("c_nvmlGpmMetric_t", GpmMetric);
+    SIZE("c_nvmlGpmMetricsGet_t", GpmMetricsGet);
     SIZE("c_nvmlDeviceAttributes", Attributes);
     SIZE("c_nvmlGpuInstanceInfo_t", GiInfo);
     SIZE("c_nvmlComputeInstanceInfo_t", CiInfo);
