@@ -24,7 +24,7 @@ from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.enflame.shared import cdi_spec, constants, device_nodes, sysfs
 
-from . import cards, efsmi, faults, library, survey, survey_by_sysfs
+from . import card_usage, cards, efsmi, faults, library, survey, survey_by_sysfs
 from . import links as topology
 from .cards import EnflameCard, EnflameReading
 from .disturbances import Disturbances
@@ -141,7 +141,9 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         if self.session is None:
             return ()
         efml = self.session.efml
-        return [it for card in self._cards.values() if card.reachable and (it := cards.usage(efml, card))]
+        return [
+            it for card in self._cards.values() if card.reachable and (it := card_usage.usage(efml, card))
+        ]
 
     # The library
 

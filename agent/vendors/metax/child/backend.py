@@ -21,10 +21,10 @@ from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.metax.shared import constants, sysfs
 
-from . import cdi_spec, device_nodes, faults, library, survey, survey_by_sysfs
+from . import card_usage, cdi_spec, device_nodes, faults, library, survey, survey_by_sysfs
 from . import driver_version as driver
 from . import links as topology
-from .cards import MetaxCard, MetaxReading, counters, health, usage
+from .cards import MetaxCard, MetaxReading, counters, health
 from .driver_events import MxsmlEventWatch
 from .earlier_layouts import EarlierLayouts
 from .layouts import SgpuSlice
@@ -128,7 +128,11 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
             if self.session is None:
                 return ()
             mxsml = self.session.mxsml
-            return [it for card in self._cards.values() if card.reachable and (it := usage(mxsml, card))]
+            return [
+                it
+                for card in self._cards.values()
+                if card.reachable and (it := card_usage.usage(mxsml, card))
+            ]
 
     # The library
 
