@@ -32,6 +32,11 @@ class MetaxCard(LibraryCard):
     mmio: int | None = None
 
     @property
+    def bdf(self) -> str:
+        """The PCI address of the device itself, also of a virtual function; empty if it is not known."""
+        return self.device.attributes.get(constants.VF_PCI) or self.device.pci or ""
+
+    @property
     def limited(self) -> bool:
         return self.device.fault == faults.LIMITED
 
