@@ -90,14 +90,13 @@ def labelled(cards: Iterable[C], node: Mapping[str, str], own: Mapping[str, Mapp
 def usage(card: LibraryCard, used: int | None, total: int | None, percent: float | None) -> Usage:
     """The usage of a card: memory in bytes, at most the card's own, and compute as a part from 0 to 1.
 
-    `total` is the memory that the library tells now, for a card with unknown memory. `percent` is the compute
-    in use. None: unknown.
+    `total` is the memory that the library tells now. `percent` is the compute in use. None: unknown.
     """
-    limit = card.device.memory or max(0, total or 0)
+    limit = card.device.memory or total or 0
     return Usage(
         card.uuid,
-        memory_used=None if used is None else min(max(0, used), limit),
-        memory_total=limit or None,
+        memory_used=None if used is None else min(max(0, used), max(0, limit)),
+        memory_total=total if total and total > 0 else None,
         utilization=part(percent),
     )
 
