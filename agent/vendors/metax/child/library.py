@@ -37,7 +37,7 @@ UNSUPPORTED = (Code.OPERATION_NOT_SUPPORT, Code.FUNCTION_NOT_FOUND)
 #: Limit of bytes for a text, and of elements for an array, that the library may ask for.
 MAX_TEXT = 65536
 #: Processes of one card: those that a first call has room for, and the most that are listed (60 MB at once).
-PROCESS_ROOM, MAX_PROCESSES = 64, 16384
+PROCESS_ROOM, MAX_PROCESSES = 128, 16384
 #: The functions that list processes, newest first. The older ones know nothing of slices.
 PROCESS_LISTS: tuple[tuple[str, type[ctypes.Structure]], ...] = (
     ("GetSingleGpuProcess_v3", abi.ProcessInfoV3),
@@ -131,6 +131,7 @@ class Mxsml:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._first_room: dict[type[ctypes.Structure], Any] = {}
 
     # The library
 
@@ -229,6 +230,14 @@ class Mxsml:
         """
         return tuple(use for info in self._process_list(card) for use in _uses(info, card, bdf))
 
+    def _emptied(self, kind: type[ctypes.Structure]) -> Any:
+        """The array for first calls, emptied: a new one of this size for each card would cost more."""
+        if kind not in self._first_room:
+            self._first_room[kind] = (kind * PROCESS_ROOM)()
+        array = self._first_room[kind]
+        ctypes.memset(array, 0, ctypes.sizeof(array))
+        return array
+
     def _process_list(self, card: int) -> list[Any]:
         """The processes on the card, by the newest function that this build and this card support."""
         for name, kind in PROCESS_LISTS[:-1]:
@@ -247,7 +256,7 @@ class Mxsml:
         room = PROCESS_ROOM
         while True:
             count = ctypes.c_uint(room)
-            array = (kind * room)()
+            array = self._emptied(kind) if room == PROCESS_ROOM else (kind * room)()
             try:
                 self._call(name, card, count, array)
             except MxsmlError as error:
@@ -494,8 +503,7 @@ def _uses(info: Any, card: int, bdf: str) -> Iterator[MxsmlProcess]:
     gpus, uses = info.gpus, dict[int | None, int]()
     for place in range(min(info.gpuNumber, abi.PROCESS_GPUS)):
         gpu = gpus[place]
-        address = sysfs.bdf(_string(gpu.bdfId)) if bdf else None
-        if address == bdf if address else gpu.gpuId == card:
+        if _is_of(gpu, card, bdf):
             sgpu = getattr(gpu, "sgpuId", abi.NO_SLICE)
             slice_number = sgpu if sgpu >= 0 else None
             uses[slice_number] = uses.get(slice_number, 0) + gpu.gpuMemoryUsage
@@ -503,6 +511,14 @@ def _uses(info: Any, card: int, bdf: str) -> Iterator[MxsmlProcess]:
         yield MxsmlProcess(info.processId, None)
     for slice_number, memory in uses.items():
         yield MxsmlProcess(info.processId, memory, slice_number)
+
+
+def _is_of(gpu: Any, card: int, bdf: str) -> bool:
+    """Whether this is the card, by its address, or else by its number, which may count other cards."""
+    address = gpu.bdfId
+    if not (bdf and address):
+        return bool(gpu.gpuId == card)
+    return bool(address == bdf.encode()) or sysfs.bdf(_string(address)) == bdf
 
 
 def _string(raw: bytes) -> str:
