@@ -66,7 +66,7 @@ static void list_registered(const char *directory, const char *name, unsigned sl
 }
 
 /* Fill `listed` with all processes now. Called with the mutex held. */
-static void list_processes(unsigned slots)
+__attribute__((unused)) static void list_processes(unsigned slots)
 {
     char beside[PATH_ROOM];
     const char *directory = known.registry[0] ? known.registry : path_with(".processes", beside);
