@@ -347,12 +347,17 @@ def test_a_process_that_registers_is_listed_until_it_leaves(stub: MxsmlStub, sgp
     made = stub.make_slice(2, 1024, 10)
     stub.register(4711, stub.uuid(1), GIB, 50)
     stub.register(4712, made.uuid, 200 * MIB)
+    stub.register(4713, stub.uuid(3), None)
 
     found = sgpu.processes()
-    stub.unregister(4711)
-    stub.unregister(4712)
+    for pid in (4711, 4712, 4713):
+        stub.unregister(pid)
 
-    assert found == [ProcessUsage(stub.uuid(1), 4711, GIB), ProcessUsage(made.uuid, 4712, 200 * MIB)]
+    assert found == [
+        ProcessUsage(stub.uuid(1), 4711, GIB),
+        ProcessUsage(made.uuid, 4712, 200 * MIB),
+        ProcessUsage(stub.uuid(3), 4713),
+    ]
     assert sgpu.processes() == []
 
 

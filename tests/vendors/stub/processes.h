@@ -7,7 +7,8 @@
  *   registry DIRECTORY          where processes register; without this line <control file>.processes
  *
  * A process registers by a file in that directory, which is named by its pid and has, with blanks between them, the
- * UUID of a card or of a slice, bytes, and percent. It is on the card for as long as the file is there.
+ * UUID of a card or of a slice, bytes, and percent; - for a figure that is unknown. It is on the card for as long as the
+ * file is there.
  */
 #include <dirent.h>
 
@@ -50,13 +51,15 @@ static void list_process(const Process *it)
 
 static void list_registered(const char *directory, const char *name, unsigned slots)
 {
-    char path[8400], uuid[96];
+    char path[8400], uuid[96], memory[32];
     Process it = {.pid = (unsigned)strtoul(name, NULL, 10), .percent = -1, .count = 1};
     snprintf(path, sizeof path, "%s/%.255s", directory, name);
     FILE *file = it.pid ? fopen(path, "re") : NULL;
     if (file == NULL)
         return;
-    if (fscanf(file, "%95s %llu %f", uuid, &it.memory, &it.percent) >= 2)
+    int found = fscanf(file, "%95s %31s %f", uuid, memory, &it.percent);
+    it.memory = found < 2 || memory[0] == '-' ? ~0ULL : strtoull(memory, NULL, 10);
+    if (found >= 2)
         for (it.slot = 0; it.slot < slots; it.slot++) {
             it.slice = NOBODY;
             if (has_uuid(it.slot, uuid, &it.slice))
