@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
@@ -10,14 +11,11 @@ from typing import Any
 import pytest
 from metax_host import MIB, Host, asked, claim
 from mxsml_stub import PROCESSES, PROCESSES_V2, PROCESSES_V3, USAGE, MxsmlStub
-from support.supervised_vendor import supervised
 
-from agent.core.errors import VendorError
 from agent.vendor_api.agent import BackendUnavailable, ProcessUsage, Usage
 from agent.vendors.metax.child.abi import Code
 from agent.vendors.metax.child.backend import MetaxBackend
 from agent.vendors.metax.child.library import MxsmlError
-from agent.vendors.metax.plugin import register_backend
 
 pytest_plugins = ["mxsml_fixtures", "metax_fixtures"]
 
@@ -369,12 +367,16 @@ def test_the_library_has_one_caller() -> None:
     assert MetaxBackend.one_caller
 
 
-async def test_a_library_that_hangs_over_a_figure_is_replaced(host: Host, stub: MxsmlStub) -> None:
-    async with supervised(register_backend(host.settings()), call=0.5) as sink:
-        stub.hang("GetBoardPowerInfo")
-        with pytest.raises(VendorError):
-            await sink.process.call("usage")
-        stub.clear()
-        await sink.until(lambda: len(sink.lists) > 1)
+def test_a_figure_that_hangs_is_for_the_agent_to_end(native: MetaxBackend, stub: MxsmlStub) -> None:
+    """The library has one caller: a call that does not come back costs the process, which is replaced."""
+    stub.trace()
+    stub.hang("GetBoardPowerInfo")
+    thread = threading.Thread(target=native.usage, daemon=True)
+    thread.start()
+    stub.await_calls("GetBoardPowerInfo", 1)
+    assert thread.is_alive()
+    stub.clear()
+    thread.join(60)
 
-        assert len(await sink.process.call("usage")) == 8
+    assert not thread.is_alive()
+    assert len(native.usage()) == 8
