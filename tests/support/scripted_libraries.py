@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import ClassVar
 
 ROOT = Path(__file__).parents[2]
-HEADER = ROOT / "tests/vendors/stub/control.h"
+HEADERS = ROOT / "tests/vendors/stub"
 BUILT = ROOT / "build/stubs"
 FLAGS = ("-std=gnu11", "-O1", "-g", "-shared", "-fPIC", "-pthread", "-fvisibility=hidden", "-Wl,-Bsymbolic")
 STRICT = ("-Wall", "-Wextra", "-Werror")
@@ -39,7 +39,8 @@ class Source:
     def build(self, defines: Sequence[str] = (), directory: Path = BUILT) -> Path:
         """Compile the stub unless this very source is built already, and return the library's path."""
         flags = (*FLAGS, *(f"-D{define}" for define in sorted(defines)))
-        digest = hashlib.sha256(self.path.read_bytes() + HEADER.read_bytes() + " ".join(flags).encode())
+        headers = b"".join(header.read_bytes() for header in sorted(HEADERS.glob("*.h")))
+        digest = hashlib.sha256(self.path.read_bytes() + headers + " ".join(flags).encode())
         library = directory / f"{self.name.lower()}-{digest.hexdigest()[:12]}" / self.library
         if not library.exists():
             library.parent.mkdir(parents=True, exist_ok=True)

@@ -150,7 +150,7 @@ class LibraryBackend(Backend, Generic[S, C]):
     def _library_session(self) -> S:
         """The session. Raises BackendUnavailable: the backend is not open, or there is no library."""
         if self.session is None:
-            raise BackendUnavailable("not-open", "open() comes first, and makes slices only with the library")
+            raise BackendUnavailable("not-open", "open() comes first; slices and processes need the library")
         return self.session
 
     def _session_if_any(self) -> S | None:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import isnan
 from typing import TypeVar
 
-from agent.vendor_api.backend import Device, Usage
+from agent.vendor_api.backend import Device, ProcessUsage, Usage
 
 from .card_faults import NO_UUID
+
+#: More than a card draws in watts, measures in degrees Celsius, or clocks in hertz.
+MOST_POWER, MOST_DEGREES, MOST_CLOCK = 1e5, 1e3, 1e11
+#: More bytes than a card has.
+MOST_MEMORY = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +87,35 @@ def labelled(cards: Iterable[C], node: Mapping[str, str], own: Mapping[str, Mapp
     return made
 
 
-def usage(card: LibraryCard, used: int, total: int, percent: float | None) -> Usage:
+def usage(card: LibraryCard, used: int | None, total: int | None, percent: float | None) -> Usage:
     """The usage of a card: memory in bytes, at most the card's own, and compute as a part from 0 to 1.
 
-    `total` is the memory that the library tells now, for a card with unknown memory. `percent` is the compute
-    in use; None: unknown.
+    `total` is the memory that the library tells now. `percent` is the compute in use. None: unknown.
     """
-    compute = None if percent is None else min(max(percent, 0.0), 100.0) / 100
-    return Usage(card.uuid, memory_used=min(used, card.device.memory or total), utilization=compute)
+    limit = card.device.memory or total or 0
+    return Usage(
+        card.uuid,
+        memory_used=None if used is None else min(max(0, used), max(0, limit)),
+        memory_total=total if total and total > 0 else None,
+        utilization=part(percent),
+    )
+
+
+def part(percent: float | None) -> float | None:
+    """Percent as a part from 0 to 1; None for an unknown value, and for one that is no number."""
+    return None if percent is None or isnan(percent) else min(max(percent, 0.0), 100.0) / 100
+
+
+def measured(value: float | None, most: float) -> float | None:
+    """What a sensor shows; None if no working sensor shows this: below 0, above `most`, or no number."""
+    return value if value is not None and 0 <= value <= most else None
+
+
+def process(card: LibraryCard, pid: int, memory: int | None, percent: float | None = None) -> ProcessUsage:
+    """How much of a card a process uses. Libraries write "unknown" as more memory than a card has."""
+    if memory is not None and not 0 <= memory <= (card.device.memory or MOST_MEMORY):
+        memory = None
+    return ProcessUsage(card.uuid, pid, memory, part(percent))
 
 
 def in_order(cards: Iterable[LibraryCard]) -> list[Device]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from support.registered_processes import Registry
 from support.scripted_libraries import Script, Source
 
 STUB = Path(__file__).parent / "stub"
@@ -17,6 +18,8 @@ EFML = Source("EFML", STUB / "efml_stub.c", "libefml.so")
 ERML = Source("ERML", STUB / "efml_stub.c", "liberml.so")
 #: What a build may lack: a family, what came after 2019 (handles, too), the newer names of the handle family.
 INDICES, HANDLES, NEWER, SUFFIXES = "indices", "handles", "newer", "suffixes"
+#: Of the processes: those of the handle family, or those of both.
+RUNNING, PROCESSES = "running", "processes"
 
 #: MiB of an S60 with ECC on.
 MEMORY = 42976
@@ -69,7 +72,7 @@ class Card:
     virt: str = "Disable"
 
 
-class EfmlStub(Script):
+class EfmlStub(Registry, Script):
     """One scripted node. What is changed here, every process that uses the stubs sees at its next call.
 
     Cards are named by their slot, functions as Enflame names them ("EfmlGetDevMem", "efmlInit_v2"), commands
@@ -217,10 +220,31 @@ class EfmlStub(Script):
     def utilization(self, slot: int, percent: float) -> None:
         self._replace(f"usage {slot}", f"usage {slot} {percent}")
 
-    def run_process(self, slot: int, pid: int, memory: int = 0) -> None:
-        """Let a process use the card, whose DRS mode can then not be changed."""
+    def memory_utilization(self, slot: int, percent: int) -> None:
+        self._replace(f"memoryusage {slot}", f"memoryusage {slot} {percent}")
+
+    def power(self, slot: int, watts: float, limit: float = 300) -> None:
+        self._replace(f"draw {slot}", f"draw {slot} {limit} {watts}")
+
+    def clocks(self, slot: int, sip: int, memory: int) -> None:
+        """MHz."""
+        self._replace(f"clocks {slot}", f"clocks {slot} {sip} {memory}")
+
+    def process_unit(self, size: int) -> None:
+        """Let the index family count the memory of processes in units of so many bytes."""
+        self._replace("processunit", f"processunit {size}")
+
+    def sampled_at(self, time: int) -> None:
+        """Let the use of processes be measured at this time, and at no later one."""
+        self._replace("sampled", f"sampled {time}")
+
+    def run_process(self, slot: int, pid: int, memory: int = 0, percent: int = -1, *, count: int = 1) -> None:
+        """Let a process use the card, whose DRS mode can then not be changed; or `count` from this pid on.
+
+        Bytes, and percent of the compute (-1: unknown).
+        """
         self._busy.add(slot)
-        self._replace(f"process {slot} {pid}", f"process {slot} {pid} {memory}")
+        self._replace(f"process {slot} {pid}", f"process {slot} {pid} {memory} {percent} -1 {count}")
 
     def end_processes(self, slot: int) -> None:
         self._busy.discard(slot)

@@ -382,9 +382,3 @@ def test_the_use_of_a_card_that_is_away_is_not_asked_for_by_its_old_index(
     stub.restore(2)  # another card may have the index by now
 
     assert uuid(2) not in [it.uuid for it in backend.usage()]
-
-
-def test_usage_that_can_not_be_read_is_left_out(backend: EnflameBackend, stub: EfmlStub) -> None:
-    stub.fail("EfmlGetDevMem", Code.FAIL, slot=0)
-
-    assert [it.uuid for it in backend.usage()] == [uuid(slot) for slot in range(1, 8)]

@@ -39,6 +39,7 @@ from agent.vendors.enflame.child.values import (
     LarePort,
     PcieLink,
     Process,
+    ProcessLoad,
     Rma,
     Temperature,
 )
@@ -445,7 +446,11 @@ TELLS: list[tuple[str, Callable[[Efml], Any], Any]] = [
     ("virt_mode", lambda it: it.virt_mode(1), VirtMode.SRIOV_VF),
     ("memory", lambda it: it.memory(1), EfmlMemory(16384 * MIB, 7 * MIB)),
     ("utilization", lambda it: it.utilization(1), 12.5),
-    ("processes", lambda it: it.processes(1), (Process(4711, 2048),)),
+    ("memory_utilization", lambda it: it.memory_utilization(1), 25),
+    ("clock", lambda it: it.clock(1), 1.4e9),
+    ("memory_clock", lambda it: it.memory_clock(1), 1.7e9),
+    ("processes", lambda it: it.processes(1), (Process(4711, 2048, in_bytes=True),)),
+    ("process_loads", lambda it: it.process_loads(1), (ProcessLoad(4711, 99, 40),)),
     ("power", lambda it: it.power(1), CardPower(300, 105)),
     ("standing", lambda it: it.standing(1), CardStanding.HERE),
     ("healthy", lambda it: (it.healthy(0), it.healthy(1)), (True, False)),
@@ -477,7 +482,10 @@ def test_what_the_library_tells_is_a_plain_value(
     stub.virt(1, VirtMode.SRIOV_VF, "SRIOV")
     stub.memory(1, 16384, used=7)
     stub.utilization(1, 12.5)
-    stub.run_process(1, 4711, 2048)
+    stub.memory_utilization(1, 25)
+    stub.clocks(1, 1400, 1700)
+    stub.run_process(1, 4711, 2048, 40)
+    stub.sampled_at(99)
     stub.health(1, healthy=False)
     stub.ecc(1, single=3, double=4, pending=True)
     stub.rma(1, flagged=True, double=2)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from efml_stub import FORMATS, HANDLES, INDICES, NEWER, SUFFIXES, EfmlStub
+from efml_stub import FORMATS, HANDLES, INDICES, NEWER, PROCESSES, RUNNING, SUFFIXES, EfmlStub
 from enflame_tree import MAJOR, Tree
 
 from agent.vendors.enflame.child import abi, library
@@ -40,6 +40,8 @@ STRUCTS = {
     "DeviceMemoryV2": abi.DeviceMemoryV2,
     "PciInfo": abi.PciInfo,
     "Utilization": abi.Utilization,
+    "RunningProcess": abi.RunningProcess,
+    "UtilizationSample": abi.UtilizationSample,
 }
 BY_HANDLE = {name for name in abi.ARGUMENTS if not abi.by_index(name)}
 SINCE_2019 = {
@@ -51,12 +53,14 @@ SINCE_2019 = {
     "EfmlGetDevTempV2",
     "EfmlGetPowerMode",
     "EfmlGetDevIsHealth",
+    "EfmlGetMemClk",
     "EfmlGetGcuLarePortNum",
     "EfmlGetGcuLarePortInfo",
 }
 #: Names of handles that have a newer one; a build has the one or the other. Only these two it has beside it.
 OLDER = {"efmlDeviceGetCount", "efmlDeviceGetHandleByIndex", "efmlDeviceGetHandleByPciBusId"}
 SUFFIXED = {f"{name}_v2" for name in (*OLDER, "efmlInit", "efmlDeviceGetMemoryInfo")}
+PROCESSES_BY_HANDLE = {"efmlDeviceGetComputeRunningProcesses_v3", "efmlDeviceGetProcessUtilization"}
 #: What a build lacks.
 LACKING: Mapping[tuple[str, ...], set[str]] = {
     (): OLDER,
@@ -64,6 +68,8 @@ LACKING: Mapping[tuple[str, ...], set[str]] = {
     (INDICES,): {*abi.ARGUMENTS} - BY_HANDLE | OLDER,
     (NEWER,): SINCE_2019 | BY_HANDLE,
     (SUFFIXES,): SUFFIXED,
+    (RUNNING,): OLDER | PROCESSES_BY_HANDLE,
+    (PROCESSES,): OLDER | PROCESSES_BY_HANDLE | {"EfmlGetProcessInfo"},
 }
 
 

@@ -8,11 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.registered_processes import Registry
 from support.scripted_libraries import Script, Source, begins
 
 MXSML = Source("MXSML", Path(__file__).parent / "stub/mxsml_stub.c", "libmxsml.so")
 #: What a build may lack.
-EVENTS, SGPU, REINIT = "events", "sgpu", "reinit"
+EVENTS, SGPU, REINIT, USAGE = "events", "sgpu", "reinit", "usage"
+#: Of the lists of processes: all, or the newer versions.
+PROCESSES, PROCESSES_V2, PROCESSES_V3 = "processes", "processes_v2", "processes_v3"
 
 MAX_SLICES = 16
 ALIAS_SIZE = 32
@@ -22,7 +25,7 @@ MEMORY = 65536
 MINORS, MINORS_STEP = 160, 32
 _LOAD_DLL_FAILURE, _NO_DEVICE = 26, 2
 #: Lines about what a driver forgets when it is loaded anew.
-_COUNTED = ("ecc", "pcievent", "event", "use")
+_COUNTED = ("ecc", "pcievent", "event", "use", "process")
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,7 @@ class Hardware:
         return "\n".join([*lines, *(it.line() for it in self.slices), ""])
 
 
-class MxsmlStub(Script):
+class MxsmlStub(Registry, Script):
     """One scripted node. What is changed here, every process that uses the stub sees at its next call.
 
     Cards are named by their slot, symbols without "mxSml". Slices, aliases, toggles and scheduling classes
@@ -173,8 +176,33 @@ class MxsmlStub(Script):
         """Take the card's virtual functions away again."""
         self._drop(f"pf {slot}")
 
-    def utilization(self, slot: int, percent: int) -> None:
-        self._replace(f"usage {slot}", f"usage {slot} {percent}")
+    # Use
+
+    def utilization(self, slot: int, percent: int, encoder: int = 0, decoder: int = 0) -> None:
+        self._replace(f"usage {slot}", f"usage {slot} {percent} {encoder} {decoder}")
+
+    def power(self, slot: int, milliwatts: int) -> None:
+        """Of the whole board."""
+        self._replace(f"power {slot}", f"power {slot} {milliwatts}")
+
+    def temperature(self, slot: int, hotspot: float, hbm: float = 0) -> None:
+        """Degrees; without `hbm` the card has no such sensor. A second die is a degree hotter."""
+        self._replace(f"temperature {slot}", f"temperature {slot} {hotspot * 100:.0f} {hbm * 100:.0f}")
+
+    def clocks(self, slot: int, xcore: int, memory: int) -> None:
+        """MHz."""
+        self._replace(f"clocks {slot}", f"clocks {slot} {xcore} {memory}")
+
+    def slice_utilization(self, slot: int, sgpu: int, percent: float) -> None:
+        self._replace(f"sliceusage {slot} {sgpu}", f"sliceusage {slot} {sgpu} {percent * 100:.0f}")
+
+    def use(self, slot: int, pid: int, memory: int, *, sgpu: int = -1, count: int = 1) -> None:
+        """Let a process use bytes of a card, or of a slice; or so many processes from this pid on."""
+        self._add(f"process {slot} {pid} {memory} -1 {sgpu} {count}")
+
+    def refuse_long_lists(self) -> None:
+        """Let lists of processes that do not fit answer InsufficientSize, which the header does not say."""
+        self._replace("longlists", "longlists")
 
     # Health
 

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mxsml_stub import EVENTS, MAX_SLICES, REINIT, SGPU, MxsmlStub
+from mxsml_stub import (
+    EVENTS,
+    MAX_SLICES,
+    PROCESSES,
+    PROCESSES_V2,
+    PROCESSES_V3,
+    REINIT,
+    SGPU,
+    USAGE,
+    MxsmlStub,
+)
 
 from agent.vendors.metax.child import abi
 from agent.vendors.metax.child.abi import Code, SchedClass
@@ -34,12 +44,32 @@ STRUCTS = {
     "SgpuInfo": abi.SgpuInfo,
     "Quota": abi.SgpuAvailableQuota,
     "EventInfo": abi.Event,
+    "SgpuMemory": abi.SgpuMemoryInfo,
+    "BoardPower": abi.BoardPower,
+    "ProcessGpu": abi.ProcessGpu,
+    "ProcessGpuV2": abi.ProcessGpuV2,
+    "ProcessGpuV3": abi.ProcessGpuV3,
+    "ProcessInfo": abi.ProcessInfo,
+    "ProcessInfoV2": abi.ProcessInfoV2,
+    "ProcessInfoV3": abi.ProcessInfoV3,
 }
 #: What a build without them lacks.
 LACKING = {
     EVENTS: {"EventSetCreate", "DeviceRegisterEvents", "EventSetWait", "EventSetFree"},
     SGPU: {name for name in abi.ARGUMENTS if "Sgpu" in name or "SchedClass" in name},
     REINIT: {"InitWithFlags"},
+    USAGE: {
+        "GetDieIpUsage",
+        "GetTemperatureInfo",
+        "GetDieTemperatureInfo",
+        "GetBoardPowerInfo",
+        "GetClocks",
+        "GetSgpuUsage",
+        "GetSgpuMemory",
+    },
+    PROCESSES: {name for name in abi.ARGUMENTS if "GpuProcess" in name},
+    PROCESSES_V2: {"GetSingleGpuProcess_v2"},
+    PROCESSES_V3: {"GetSingleGpuProcess_v3"},
 }
 
 
@@ -66,7 +96,20 @@ def test_a_struct_is_as_large_as_the_agents(stub: MxsmlStub, name: str) -> None:
     assert sizeof(name.encode()) == ctypes.sizeof(STRUCTS[name])
 
 
-@pytest.mark.parametrize("without", [(), (EVENTS,), (SGPU,), (REINIT,), (EVENTS, SGPU)])
+@pytest.mark.parametrize(
+    "without",
+    [
+        (),
+        (EVENTS,),
+        (SGPU,),
+        (REINIT,),
+        (EVENTS, SGPU),
+        (USAGE,),
+        (PROCESSES,),
+        (PROCESSES_V3,),
+        (PROCESSES_V2, PROCESSES_V3),
+    ],
+)
 def test_a_build_exports_every_function_but_those_it_is_to_lack(
     tmp_path: Path, without: tuple[str, ...]
 ) -> None:

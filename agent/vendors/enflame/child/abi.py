@@ -110,6 +110,13 @@ class VirtMode(IntEnum):
     SRIOV_VF = 4
 
 
+class ClockType(IntEnum):
+    """Clocks of the handle family, in MHz; SIP are the compute units."""
+
+    SIP = 1
+    MEMORY = 2
+
+
 class PowerMode(IntEnum):
     ACTIVE = 1
     SUSPEND = 5
@@ -223,7 +230,10 @@ class LarePortInfo(ctypes.Structure):
 
 
 class ProcessInfo(ctypes.Structure):
-    """Memory of the device and of the system. The unit is unknown: go-eflib does not convert the numbers."""
+    """Memory of the device and of the system. The unit is unknown: go-eflib does not convert the numbers.
+
+    The function fills an array of MAX_PROCESSES, and sets the count without reading it: go-eflib passes 0.
+    """
 
     _fields_ = [("pid", c_uint32), ("deviceMemory", c_uint64), ("systemMemory", c_uint64)]
 
@@ -276,6 +286,30 @@ class Utilization(ctypes.Structure):
     _fields_ = [("gcu", c_uint), ("memory", c_uint)]
 
 
+class RunningProcess(ctypes.Structure):
+    """A process of the handle family, with memory in bytes. The ids of instances are always 0xFFFFFFFF."""
+
+    _fields_ = [
+        ("pid", c_uint),
+        ("usedMemory", c_ulonglong),
+        ("gcuInstanceId", c_uint),
+        ("computeInstanceId", c_uint),
+    ]
+
+
+class UtilizationSample(ctypes.Structure):
+    """Load of a card by one process, in percent, at a time in microseconds. `sip` are the compute units."""
+
+    _fields_ = [
+        ("pid", c_uint),
+        ("time", c_ulonglong),
+        ("sip", c_uint),
+        ("memory", c_uint),
+        ("encoder", c_uint),
+        ("decoder", c_uint),
+    ]
+
+
 #: A card's handle.
 Handle = ctypes.c_void_p
 
@@ -318,6 +352,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "EfmlGetDevDtuUsageAsync": (*_CARD, _PERCENT),
     "EfmlGetProcessInfo": (*_CARD, _NUMBER, _out(ProcessInfo)),
     "EfmlGetDevPwr": (*_CARD, _out(Power)),
+    "EfmlGetMemClk": (*_CARD, _NUMBER),
     "EfmlGetDevTempV2": (*_CARD, _out(Thermal)),
     "EfmlGetDevTemp": (*_CARD, _out(Thermal)),
     "EfmlGetPowerMode": (*_CARD, _SIGNED),
@@ -350,6 +385,11 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "efmlDeviceGetMemoryInfo": (*_HANDLE, _out(DeviceMemory)),
     "efmlDeviceGetUtilizationRates": (*_HANDLE, _out(Utilization)),
     "efmlDeviceGetTemperature": (*_HANDLE, c_int, _SIGNED),
+    "efmlDeviceGetPowerUsage": (*_HANDLE, _NUMBER),
+    "efmlDeviceGetEnforcedPowerLimit": (*_HANDLE, _NUMBER),
+    "efmlDeviceGetClockInfo": (*_HANDLE, c_int, _NUMBER),
+    "efmlDeviceGetComputeRunningProcesses_v3": (*_HANDLE, _NUMBER, _out(RunningProcess)),
+    "efmlDeviceGetProcessUtilization": (*_HANDLE, _out(UtilizationSample), _NUMBER, c_ulonglong),
     "efmlDeviceGetCurrPcieLinkWidth": (*_HANDLE, _NUMBER),
     "efmlDeviceGetMaxPcieLinkWidth": (*_HANDLE, _NUMBER),
 }

@@ -15,6 +15,7 @@ from agent.vendor_api.backend import (
     HealthEvent,
     Link,
     Partition,
+    ProcessUsage,
     Request,
     RequestRefused,
     State,
@@ -24,7 +25,7 @@ from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.enflame.shared import cdi_spec, constants, device_nodes, sysfs
 
-from . import cards, efsmi, faults, library, survey, survey_by_sysfs
+from . import card_usage, cards, efsmi, faults, library, survey, survey_by_sysfs
 from . import links as topology
 from .cards import EnflameCard, EnflameReading
 from .disturbances import Disturbances
@@ -33,6 +34,7 @@ from .efsmi import Efsmi, EfsmiError
 from .faults_over_time import FaultsOverTime
 from .library import Efml
 from .library_errors import EfmlError, unavailable
+from .process_usage import ProcessSampler
 from .slice_journal import DrsJournal
 from .slice_profiles import KnownProfiles
 from .slices import DrsSlices
@@ -61,6 +63,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
     """One session with EFML. The lock `calls` is never held while efsmi runs, because efsmi may be slow."""
 
     library_name = "EFML"
+    one_caller = True
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
@@ -68,6 +71,7 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
         self._profiles: KnownProfiles | None = None
         self._over_time = FaultsOverTime()
         self._disturbances = Disturbances()
+        self._processes = ProcessSampler()
         #: When efsmi was last run in `discover`; None: it is due now.
         self._sliced_at: float | None = None
         #: When temperature and heartbeat of each card were last read.
@@ -140,8 +144,10 @@ class EnflameBackend(LibraryBackend[EfmlSession, EnflameCard]):
     def usage(self) -> Sequence[Usage]:
         if self.session is None:
             return ()
-        efml = self.session.efml
-        return [it for card in self._cards.values() if card.reachable and (it := cards.usage(efml, card))]
+        return card_usage.usages(self.session.efml, self._cards.values())
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        return self._processes.processes(self._library_session().efml, self._cards.values())
 
     # The library
 

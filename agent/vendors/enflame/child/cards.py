@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host, library_cards, pci_sysfs
+from agent.vendor_api.backend import Device, Fault
+from agent.vendors.common import device_fields, host, pci_sysfs
 from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.enflame.shared import constants, sysfs
 
@@ -179,12 +179,3 @@ def completed(reading: EnflameCard, before: EnflameCard) -> EnflameCard:
     if reading.device.fault is None:
         return reading
     return replace(reading, device=device_fields.completed(reading.device, before.device))
-
-
-def usage(efml: Efml, card: EnflameCard) -> Usage | None:
-    """Memory and compute in use on a card; None if the memory is not readable."""
-    reading = EnflameReading(efml, card.index)
-    memory = reading.get(efml.memory, None)
-    if memory is None:
-        return None
-    return library_cards.usage(card, memory.used, memory.total, reading.get(efml.utilization, None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from agent.vendor_api.backend import BackendUnavailable
@@ -13,7 +13,7 @@ from agent.vendors.common.shared_library import NotLoaded
 from agent.vendors.enflame.shared import library_places
 
 from . import abi, signal_dispositions
-from .abi import Code
+from .abi import Code, HandleCode
 from .calls import TEXT_ROOM, EfmlCalls, string
 from .library_errors import EfmlError, unavailable
 from .values import (
@@ -27,6 +27,7 @@ from .values import (
     LarePort,
     PcieLink,
     Process,
+    ProcessLoad,
     Rma,
     Temperature,
 )
@@ -34,10 +35,14 @@ from .values import (
 REMEDY = "install Enflame's driver, or let 'library' name the file, its name or a directory that holds it"
 
 MIB = 1 << 20
+MHZ = 1_000_000
 #: Events that one call of `events` takes. The next call takes the rest.
 MAX_EVENTS = 64
 MAX_RECORDS = 64
 MAX_PORTS = 64
+#: Processes of one card: those that a first call has room for, and the most that are listed. The index family
+#: writes up to abi.MAX_PROCESSES, so this leaves a reserve.
+PROCESS_ROOM, MAX_PROCESSES = 4 * abi.MAX_PROCESSES, 65536
 
 
 def start(settings: Mapping[str, Any]) -> Efml:
@@ -211,16 +216,84 @@ class Efml(EfmlCalls):
             ),
         )
 
+    def memory_utilization(self, card: int) -> float:
+        """Percent of the time in which the card's memory was read or written."""
+        rates = self._struct("efmlDeviceGetUtilizationRates", abi.Utilization, self._handle(card))
+        return float(rates.memory)
+
+    def clock(self, card: int) -> float:
+        """Hertz of the compute units. EfmlGetDevClk is not asked: its unit is not published."""
+        return self._clock_by_handle(card, abi.ClockType.SIP)
+
+    def memory_clock(self, card: int) -> float:
+        """Hertz of the memory."""
+        return self._alternatives(
+            lambda: self._number("EfmlGetMemClk", card) * MHZ,
+            lambda: self._clock_by_handle(card, abi.ClockType.MEMORY),
+        )
+
+    def _clock_by_handle(self, card: int, kind: int) -> float:
+        return self._number("efmlDeviceGetClockInfo", self._handle(card), kind) * MHZ
+
     def processes(self, card: int) -> tuple[Process, ...]:
-        """The processes on the card, at most abi.MAX_PROCESSES, for which the library has room."""
+        """The processes on the card, first from the family that counts their memory in bytes.
+
+        The index family has room for abi.MAX_PROCESSES.
+        """
+        return self._alternatives(lambda: self._processes_by_handle(card), lambda: self._processes(card))
+
+    def _processes_by_handle(self, card: int) -> tuple[Process, ...]:
+        name = "efmlDeviceGetComputeRunningProcesses_v3"
+        found = self._whole_list(name, abi.RunningProcess, card, lambda array, count: (count, array))
+        return tuple(Process(it.pid, it.usedMemory, True) for it in found if it.pid)
+
+    def _processes(self, card: int) -> tuple[Process, ...]:
         count = ctypes.c_uint32(abi.MAX_PROCESSES)
-        infos = (abi.ProcessInfo * abi.MAX_PROCESSES)()
+        infos = (abi.ProcessInfo * PROCESS_ROOM)()
         self._call("EfmlGetProcessInfo", card, ctypes.byref(count), infos)
-        return tuple(Process(it.pid, it.deviceMemory) for it in infos[: min(count.value, abi.MAX_PROCESSES)])
+        found = infos[: min(count.value, PROCESS_ROOM)]
+        return tuple(Process(it.pid, it.deviceMemory, False) for it in found if it.pid)
+
+    def process_loads(self, card: int) -> tuple[ProcessLoad, ...]:
+        """The samples of processes that the library keeps, maybe several of one process."""
+        name = "efmlDeviceGetProcessUtilization"
+        found = self._whole_list(name, abi.UtilizationSample, card, lambda array, count: (array, count, 0))
+        return tuple(ProcessLoad(it.pid, it.time, it.sip) for it in found if it.pid)
+
+    def _whole_list(
+        self,
+        name: str,
+        kind: type[ctypes.Structure],
+        card: int,
+        arguments: Callable[[Any, Any], tuple[Any, ...]],
+    ) -> list[Any]:
+        """Everything that a function of the handle family lists of a card, at most MAX_PROCESSES.
+
+        `arguments` makes the arguments after the handle, for an array and a count.
+        """
+        room = PROCESS_ROOM
+        while True:
+            count, array = ctypes.c_uint32(room), (kind * room)()
+            try:
+                self._call(name, self._handle(card), *arguments(array, ctypes.byref(count)))
+            except EfmlError as error:
+                if error.code != HandleCode.INSUFFICIENT_SIZE or room == MAX_PROCESSES:
+                    raise
+                room = min(max(2 * room, count.value), MAX_PROCESSES)
+            else:
+                return list(array[: min(count.value, room)])
 
     def power(self, card: int) -> CardPower:
+        return self._alternatives(lambda: self._power(card), lambda: self._power_by_handle(card))
+
+    def _power(self, card: int) -> CardPower:
         power = self._struct("EfmlGetDevPwr", abi.Power, card)
         return CardPower(power.capability, power.current)
+
+    def _power_by_handle(self, card: int) -> CardPower:
+        handle = self._handle(card)
+        limit = self._number("efmlDeviceGetEnforcedPowerLimit", handle)
+        return CardPower(limit / 1000, self._number("efmlDeviceGetPowerUsage", handle) / 1000)
 
     # Health
 

@@ -83,10 +83,20 @@ class CardPower:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process on the card. `memory` is in the library's unit, which is not published."""
+    """A process on the card. `memory` is in bytes if `in_bytes`, or else in a unit that is not published."""
 
     pid: int
     memory: int
+    in_bytes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLoad:
+    """How much of the card's compute a process used: percent at a time in the library's microseconds."""
+
+    pid: int
+    time: int
+    percent: int
 
 
 @dataclass(frozen=True, slots=True)

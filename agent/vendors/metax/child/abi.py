@@ -4,13 +4,14 @@ Sources: independent ports of MXSML 2.3.1 agree on these facts (ghangz/go-mxsml,
 ccfos/huatuo, gpustack/runtime). The licence of the vendor's header forbids to copy it. Libraries of the same
 version export different functions, so the backend looks for symbols and never compares versions.
 
-Structures follow the LP64 model. Units are the library's: memory in KiB, quotas of slices in MiB.
+Structures follow the LP64 model. Units are the library's: memory in KiB, quotas of slices in MiB, memory of
+processes and of slices in bytes.
 """
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char, c_int, c_long, c_uint, c_ulonglong
+from ctypes import c_char, c_int, c_long, c_uint, c_ulong, c_ulonglong
 from enum import IntEnum
 from typing import Any
 
@@ -31,6 +32,13 @@ EVENT_TIME_SIZE = 20
 EVENT_NAME_SIZE = 64
 EVENT_DATA_SIZE = 1024
 MAX_DIES = 2
+PROCESS_NAME_SIZE = 64
+#: Entries of a process for the cards and dies that the process uses.
+PROCESS_GPUS = 64
+#: The header's limit of clocks of one engine; a card of C-class has three ways of power.
+CLOCKS, POWER_WAYS = 9, 3
+#: `sgpuId` of a process that uses no slice.
+NO_SLICE = -1
 
 #: Index of the first physical function on a virtualised host. Other devices count from 0.
 FIRST_PF = 100
@@ -146,6 +154,20 @@ class UsageIp(IntEnum):
     XCORE = 4
 
 
+class ClockIp(IntEnum):
+    """Engines with a clock, in cards of C-class."""
+
+    MC0 = 3
+    XCORE = 11
+
+
+class TemperatureSensor(IntEnum):
+    """Sensors of the chip; HBM is valid for some cards only."""
+
+    HOTSPOT = 0
+    HBM = 15
+
+
 class VersionUnit(IntEnum):
     BIOS = 0
     DRIVER = 1
@@ -236,6 +258,55 @@ class SgpuAvailableQuota(ctypes.Structure):
     _fields_ = [("totalVramQuota", c_uint), ("vramQuota", c_uint), ("computeQuota", c_uint)]
 
 
+class SgpuMemoryInfo(ctypes.Structure):
+    """Memory of a slice in bytes."""
+
+    _fields_ = [("total", c_long), ("used", c_long), ("free", c_long)]
+
+
+class BoardPower(ctypes.Structure):
+    """One way by which a board gets power, in mV, mA and mW. The card's power is that of all ways."""
+
+    _fields_ = [("voltage", c_uint), ("current", c_uint), ("power", c_uint)]
+
+
+class ProcessGpu(ctypes.Structure):
+    """What a process uses of one card, `gpuMemoryUsage` in bytes."""
+
+    _fields_ = [("bdfId", c_char * BDF_SIZE), ("gpuId", c_uint), ("gpuMemoryUsage", c_ulong)]
+
+
+class ProcessGpuV2(ctypes.Structure):
+    """As ProcessGpu, of one die."""
+
+    _fields_ = [*ProcessGpu._fields_, ("dieId", c_uint)]
+
+
+class ProcessGpuV3(ctypes.Structure):
+    """As ProcessGpuV2, with the number of the slice; NO_SLICE without one."""
+
+    _fields_ = [*ProcessGpuV2._fields_, ("sgpuId", c_int)]
+
+
+def _process(gpu: type[ctypes.Structure]) -> list[Any]:
+    name = c_char * PROCESS_NAME_SIZE
+    return [("processId", c_uint), ("processName", name), ("gpuNumber", c_uint), ("gpus", gpu * PROCESS_GPUS)]
+
+
+class ProcessInfo(ctypes.Structure):
+    """A process, and the cards that it uses: the first `gpuNumber` of `gpus`."""
+
+    _fields_ = _process(ProcessGpu)
+
+
+class ProcessInfoV2(ctypes.Structure):
+    _fields_ = _process(ProcessGpuV2)
+
+
+class ProcessInfoV3(ctypes.Structure):
+    _fields_ = _process(ProcessGpuV3)
+
+
 class Event(ctypes.Structure):
     _fields_ = [("deviceId", c_int), ("type", c_int), ("eventData", c_char * EVENT_DATA_SIZE)]
 
@@ -271,6 +342,14 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "GetMemoryInfo": (*_CARD, _out(MemoryInfo)),
     "GetDieMemoryInfo": (*_CARD, c_uint, _out(MemoryInfo)),
     "GetDeviceIpUsage": (*_CARD, c_uint, _SIGNED),
+    "GetDieIpUsage": (*_CARD, c_uint, c_uint, _SIGNED),
+    "GetTemperatureInfo": (*_CARD, c_uint, _SIGNED),
+    "GetDieTemperatureInfo": (*_CARD, c_uint, c_uint, _SIGNED),
+    "GetBoardPowerInfo": (*_CARD, _NUMBER, _out(BoardPower)),
+    "GetClocks": (*_CARD, c_uint, _NUMBER, _NUMBER),
+    "GetSingleGpuProcess": (*_CARD, _NUMBER, _out(ProcessInfo)),
+    "GetSingleGpuProcess_v2": (*_CARD, _NUMBER, _out(ProcessInfoV2)),
+    "GetSingleGpuProcess_v3": (*_CARD, _NUMBER, _out(ProcessInfoV3)),
     "GetDeviceState": (*_CARD, _SIGNED),
     "GetDeviceUnavailableReason": (*_CARD, _out(UnavailableReasonInfo)),
     "GetDieUnavailableReason": (*_CARD, c_uint, _out(UnavailableReasonInfo)),
@@ -293,6 +372,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "GetSgpuAlias": (*_SLICE, *_TEXT),
     "SetSgpuAlias": (*_SLICE, ctypes.c_char_p),
     "GetSgpuAnnotationsId": (*_SLICE, *_TEXT),
+    "GetSgpuUsage": (*_SLICE, _SIGNED),
+    "GetSgpuMemory": (*_SLICE, _out(SgpuMemoryInfo)),
     "EventSetCreate": (_out(EventSet),),
     "DeviceRegisterEvents": (*_CARD, c_ulonglong, EventSet),
     "EventSetWait": (EventSet, _out(Event)),

@@ -12,6 +12,7 @@ from agent.vendor_api.backend import (
     HealthEvent,
     Link,
     Partition,
+    ProcessUsage,
     Request,
     RequestRefused,
     State,
@@ -21,10 +22,10 @@ from agent.vendors.common import library_cards
 from agent.vendors.common.library_backend import LibraryBackend
 from agent.vendors.metax.shared import constants, sysfs
 
-from . import cdi_spec, device_nodes, faults, library, survey, survey_by_sysfs
+from . import card_usage, cdi_spec, device_nodes, faults, library, survey, survey_by_sysfs
 from . import driver_version as driver
 from . import links as topology
-from .cards import MetaxCard, MetaxReading, counters, health, usage
+from .cards import MetaxCard, MetaxReading, counters, health
 from .driver_events import MxsmlEventWatch
 from .earlier_layouts import EarlierLayouts
 from .layouts import SgpuSlice
@@ -52,6 +53,7 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
     """One session with MXSML. The lock `calls` is held for each call: MXSML may not be thread-safe."""
 
     library_name = "MXSML"
+    one_caller = True
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__(settings)
@@ -127,8 +129,11 @@ class MetaxBackend(LibraryBackend[MxsmlSession, MetaxCard]):
         with self.calls:
             if self.session is None:
                 return ()
-            mxsml = self.session.mxsml
-            return [it for card in self._cards.values() if card.reachable and (it := usage(mxsml, card))]
+            return card_usage.usages(self.session.mxsml, self._cards.values())
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        with self.calls:
+            return card_usage.processes(self._library_session().mxsml, self._cards.values())
 
     # The library
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from agent.vendor_api.backend import Device, Fault, Usage
-from agent.vendors.common import device_fields, host, library_cards, pci_sysfs
+from agent.vendor_api.backend import Device, Fault
+from agent.vendors.common import device_fields, host, pci_sysfs
 from agent.vendors.common.library_cards import LibraryCard
 from agent.vendors.metax.shared import constants, sysfs
 
@@ -30,6 +30,11 @@ class MetaxCard(LibraryCard):
     dies: int = 1
     #: The last state of the registers while healthy. MetaX has not published what its numbers mean.
     mmio: int | None = None
+
+    @property
+    def bdf(self) -> str:
+        """The PCI address of the device itself, also of a virtual function; empty if it is not known."""
+        return self.device.attributes.get(constants.VF_PCI) or self.device.pci or ""
 
     @property
     def limited(self) -> bool:
@@ -181,13 +186,3 @@ def completed(reading: MetaxCard, before: MetaxCard) -> MetaxCard:
         return replace(reading, mmio=before.mmio if reading.mmio is None else reading.mmio)
     device = device_fields.completed(reading.device, before.device)
     return replace(reading, device=device, dies=max(reading.dies, before.dies), mmio=before.mmio)
-
-
-def usage(mxsml: Mxsml, card: MetaxCard) -> Usage | None:
-    """Memory and compute in use on a card; None if the memory is not readable."""
-    reading = MetaxReading(mxsml, card.index, card.dies)
-    memory = reading.each(mxsml.memory)
-    if not memory:
-        return None
-    used, total = sum(it.used for it in memory) * KIB, sum(it.total for it in memory) * KIB
-    return library_cards.usage(card, used, total, reading.get(mxsml.utilization, default=None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.vendor_api.backend import DRIVER_NOT_LOADED, BackendUnavailable
@@ -21,8 +21,10 @@ from .values import (
     MxsmlEvent,
     MxsmlIdentity,
     MxsmlMemory,
+    MxsmlProcess,
     PciEvent,
     Sgpu,
+    SgpuMemory,
     SgpuQuota,
     UnavailableReason,
 )
@@ -34,6 +36,14 @@ NO_DRIVER = (Code.LOAD_DLL_FAILURE, Code.NO_DEVICE)
 UNSUPPORTED = (Code.OPERATION_NOT_SUPPORT, Code.FUNCTION_NOT_FOUND)
 #: Limit of bytes for a text, and of elements for an array, that the library may ask for.
 MAX_TEXT = 65536
+#: Processes of one card: those that a first call has room for, and the most that are listed (60 MB at once).
+PROCESS_ROOM, MAX_PROCESSES = 128, 16384
+#: The functions that list processes, newest first. The older ones know nothing of slices.
+PROCESS_LISTS: tuple[tuple[str, type[ctypes.Structure]], ...] = (
+    ("GetSingleGpuProcess_v3", abi.ProcessInfoV3),
+    ("GetSingleGpuProcess_v2", abi.ProcessInfoV2),
+    ("GetSingleGpuProcess", abi.ProcessInfo),
+)
 
 
 class MxsmlError(Exception):
@@ -121,6 +131,7 @@ class Mxsml:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._functions: dict[str, Callable[..., Any] | None] = {}
+        self._first_room: dict[type[ctypes.Structure], Any] = {}
 
     # The library
 
@@ -186,9 +197,75 @@ class Mxsml:
         memory = self._struct(f"Get{name}", abi.MemoryInfo, *where)
         return MxsmlMemory(memory.vramTotal, memory.vramUse)
 
-    def utilization(self, card: int) -> int:
-        """Percent of the compute engine."""
-        return self._number("GetDeviceIpUsage", card, abi.UsageIp.XCORE, kind=ctypes.c_int)
+    def utilization(self, card: int, die: int | None = None, engine: int = abi.UsageIp.XCORE) -> int:
+        """Percent of an engine of the card, or of one die."""
+        where = ("GetDeviceIpUsage", card) if die is None else ("GetDieIpUsage", card, die)
+        return self._number(*where, engine, kind=ctypes.c_int)
+
+    def temperature(
+        self, card: int, die: int | None = None, sensor: int = abi.TemperatureSensor.HOTSPOT
+    ) -> float:
+        """Degrees Celsius of the card, or of one die."""
+        name, *where = _of("TemperatureInfo", card, die)
+        return self._number(f"Get{name}", *where, sensor, kind=ctypes.c_int) / 100
+
+    def power(self, card: int) -> float:
+        """Watts that the card gets, by all ways together."""
+        count = ctypes.c_uint(abi.POWER_WAYS)
+        ways = self._array("GetBoardPowerInfo", abi.BoardPower, count, lambda it: (card, count, it))
+        return float(sum(way.power for way in ways)) / 1000
+
+    def clock(self, card: int, engine: int = abi.ClockIp.XCORE) -> float:
+        """Hertz of an engine, the first one of several."""
+        count = ctypes.c_uint(abi.CLOCKS)
+        clocks = self._array("GetClocks", ctypes.c_uint, count, lambda it: (card, engine, count, it))
+        if not clocks:
+            raise self._error("GetClocks", Code.FAILURE, numbers=[card, engine])
+        return float(clocks[0]) * 1e6
+
+    def processes(self, card: int, bdf: str = "") -> tuple[MxsmlProcess, ...]:
+        """What processes use of the card, each slice by itself. Without the newest function: no slices.
+
+        `bdf` is the card's PCI address; empty: unknown. The pids are the host's, as GPUStack found.
+        """
+        return tuple(use for info in self._process_list(card) for use in _uses(info, card, bdf))
+
+    def _emptied(self, kind: type[ctypes.Structure]) -> Any:
+        """The array for first calls, emptied: a new one of this size for each card would cost more."""
+        if kind not in self._first_room:
+            self._first_room[kind] = (kind * PROCESS_ROOM)()
+        array = self._first_room[kind]
+        ctypes.memset(array, 0, ctypes.sizeof(array))
+        return array
+
+    def _process_list(self, card: int) -> list[Any]:
+        """The processes on the card, by the newest function that this build and this card support."""
+        for name, kind in PROCESS_LISTS[:-1]:
+            try:
+                return self._whole_list(name, kind, card)
+            except MxsmlError as error:
+                if not error.unsupported:
+                    raise
+        return self._whole_list(*PROCESS_LISTS[-1], card)
+
+    def _whole_list(self, name: str, kind: type[ctypes.Structure], card: int) -> list[Any]:
+        """Everything that a function lists of a card, at most MAX_PROCESSES.
+
+        The header names no code for an array that is too small: a full array may lack some.
+        """
+        room = PROCESS_ROOM
+        while True:
+            count = ctypes.c_uint(room)
+            array = self._emptied(kind) if room == PROCESS_ROOM else (kind * room)()
+            try:
+                self._call(name, card, count, array)
+            except MxsmlError as error:
+                if error.code != Code.INSUFFICIENT_SIZE or room == MAX_PROCESSES:
+                    raise
+            else:
+                if count.value < room or room == MAX_PROCESSES:
+                    return list(array[: min(count.value, room)])
+            room = min(max(4 * room, count.value + 1), MAX_PROCESSES)
 
     # Health
 
@@ -309,6 +386,14 @@ class Mxsml:
         """The text that MetaX's own plugin wrote on the slice, or empty. No published function writes it."""
         return self._text("GetSgpuAnnotationsId", card, sgpu)
 
+    def sgpu_utilization(self, card: int, sgpu: int) -> float:
+        """Percent of the card's compute that the slice uses; the library counts ten-thousandths."""
+        return self._number("GetSgpuUsage", card, sgpu, kind=ctypes.c_int) / 100
+
+    def sgpu_memory(self, card: int, sgpu: int) -> SgpuMemory:
+        memory = self._struct("GetSgpuMemory", abi.SgpuMemoryInfo, card, sgpu)
+        return SgpuMemory(memory.total, memory.used)
+
     # Events
 
     def create_event_set(self) -> int:
@@ -388,7 +473,7 @@ class Mxsml:
     def _array(
         self,
         name: str,
-        kind: type[ctypes.Structure],
+        kind: type[Any],
         count: ctypes.c_uint,
         arguments: Callable[[Any], Sequence[Any]],
     ) -> list[Any]:
@@ -411,6 +496,29 @@ class Mxsml:
 def _of(name: str, card: int, die: int | None) -> tuple[Any, ...]:
     """Name of the function, without "Get", and its first arguments, for a card or for one of its dies."""
     return (name, card) if die is None else (f"Die{name}", card, die)
+
+
+def _uses(info: Any, card: int, bdf: str) -> Iterator[MxsmlProcess]:
+    """What a process uses of the card, by slice. `info` may have other cards, too, and tells dies apart."""
+    gpus, uses = info.gpus, dict[int | None, int]()
+    for place in range(min(info.gpuNumber, abi.PROCESS_GPUS)):
+        gpu = gpus[place]
+        if _is_of(gpu, card, bdf):
+            sgpu = getattr(gpu, "sgpuId", abi.NO_SLICE)
+            slice_number = sgpu if sgpu >= 0 else None
+            uses[slice_number] = uses.get(slice_number, 0) + gpu.gpuMemoryUsage
+    if not uses:
+        yield MxsmlProcess(info.processId, None)
+    for slice_number, memory in uses.items():
+        yield MxsmlProcess(info.processId, memory, slice_number)
+
+
+def _is_of(gpu: Any, card: int, bdf: str) -> bool:
+    """Whether this is the card, by its address, or else by its number, which may count other cards."""
+    address = gpu.bdfId
+    if not (bdf and address):
+        return bool(gpu.gpuId == card)
+    return bool(address == bdf.encode()) or sysfs.bdf(_string(address)) == bdf
 
 
 def _string(raw: bytes) -> str:

@@ -28,6 +28,18 @@ class MxsmlMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class MxsmlProcess:
+    """What a process uses of a card: `memory` in bytes, of the slice `sgpu` if the process uses one.
+
+    `memory` is None if the library lists the process, and nothing that the process uses of this card.
+    """
+
+    pid: int
+    memory: int | None
+    sgpu: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UnavailableReason:
     """Why a card cannot be used. Code 0 is normal; MetaX has not published the other codes."""
 
@@ -78,6 +90,14 @@ class Sgpu:
     minor: int
     vram: int
     compute: int
+
+
+@dataclass(frozen=True, slots=True)
+class SgpuMemory:
+    """Memory of a slice in bytes."""
+
+    total: int
+    used: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 /* A libefml.so for machines without Enflame hardware: EFML's binary interface, scripted through a text file.
  *
- * The environment variable XPU_EFML_STUB names the control file. Besides the lines of ../../stub/control.h it has those
- * below. A card is named by its slot, which never changes; SYMBOL is the function's name as Enflame gives it, also in a
+ * The environment variable XPU_EFML_STUB names the control file. Besides the lines of ../../stub/control.h and
+ * ../../stub/processes.h it has those below. A card is named by its slot, which never changes; SYMBOL is the function's name as Enflame gives it, also in a
  * build with another prefix. Functions of both families (Efml by index, efml by handle) tell of the same cards:
  *
  *   cards N                     slots 0..N-1 hold a card (at most 64; 8 without this line)
@@ -16,7 +16,11 @@
  *   virt I N                    EfmlGetGcuVirtStatus
  *   memory I BYTES MIB          in all, and in use
  *   usage I PERCENT
- *   process I PID BYTES
+ *   memoryusage I PERCENT       of the time in which memory was in use
+ *   draw I LIMIT WATTS          the card's power
+ *   clocks I SIP MEMORY         MHz
+ *   processunit BYTES           EfmlGetProcessInfo counts in this unit; 1 without this line
+ *   sampled TIME                when the use of processes was measured; now without this line
  *   health I N                  what the library takes the card for
  *   power I MODE                EfmlGetPowerMode
  *   ecc I ENABLED PENDING BLACKLIST SINGLE DOUBLE
@@ -34,7 +38,8 @@
  * Two calls that are inside at once write a line "overlap" to <control file>.trace.
  *
  * Built with -DWITHOUT_INDICES or -DWITHOUT_HANDLES it lacks that family, with -DWITHOUT_NEWER what came after the
- * header of 2019 (the handle family included), with -DWITHOUT_SUFFIXES the handle family has its older names alone, and
+ * header of 2019 (the handle family included), with -DWITHOUT_RUNNING the processes of the handle family, with
+ * -DWITHOUT_PROCESSES those of both, with -DWITHOUT_SUFFIXES the handle family has its older names alone, and
  * with -DPREFIXED_ERML the functions are called Erml and erml.
  */
 #define STUB "efml"
@@ -44,6 +49,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stddef.h>
+#include <time.h>
 
 #ifdef WITHOUT_NEWER
 #define WITHOUT_HANDLES
@@ -59,7 +65,7 @@
 enum { SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3 };
 enum { PORT_NUMBER = 7, INVALID_INPUT = 8, NO_DEVICE = 12, TIMEOUT = 253 };
 enum { NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, GCU_IS_LOST = 15, ARGUMENT_VERSION_MISMATCH = 25 };
-enum { SLOTS = 64, PORTS = 8, EVENTS = 256, RECORDS = 256, PROCESSES = 256, MAX_PROCESSES = 64 };
+enum { SLOTS = 64, PORTS = 8, EVENTS = 256, RECORDS = 256, MAX_PROCESSES = 64 };
 enum { SIGNALS = 65, TEXT = 128 };
 enum { VENDOR = 0x1e36, DEVICE = 0xc035 };
 
@@ -85,6 +91,8 @@ typedef struct { unsigned long long total, free, used; } DeviceMemory;
 typedef struct { unsigned int version; unsigned long long total, free, used, reserved; } DeviceMemoryV2;
 typedef struct { unsigned int domain, bus, dev, func, id, subsystem; char bus_id[32]; } PciInfo;
 typedef struct { unsigned int gcu, memory; } Utilization;
+typedef struct { unsigned int pid; unsigned long long memory; unsigned int gcu_instance, compute_instance; } RunningProcess;
+typedef struct { unsigned int pid; unsigned long long time; unsigned int sip, memory, encoder, decoder; } UtilizationSample;
 
 _Static_assert(sizeof(bool) == 1, "bool");
 _Static_assert(sizeof(DeviceInfo) == 156 && offsetof(DeviceInfo, domain) == 136, "efmlDeviceInfo_t");
@@ -105,15 +113,19 @@ _Static_assert(sizeof(DeviceMemory) == 24, "efmlMemory_t");
 _Static_assert(sizeof(DeviceMemoryV2) == 40 && offsetof(DeviceMemoryV2, total) == 8, "efmlMemory_v2_t");
 _Static_assert(sizeof(PciInfo) == 56 && offsetof(PciInfo, bus_id) == 24, "efmlPciInfo_t");
 _Static_assert(sizeof(Utilization) == 8, "efmlUtilization_t");
+_Static_assert(sizeof(RunningProcess) == 24 && offsetof(RunningProcess, memory) == 8, "efmlProcessInfo_v1_t");
+_Static_assert(sizeof(UtilizationSample) == 32 && offsetof(UtilizationSample, sip) == 16, "efmlProcessUtilizationSample_t");
+
+#include "../../stub/processes.h"
 
 typedef struct { u64 seq; u32 slot; Event event; } SlotEvent;
 typedef struct { u32 slot; ErrorRecord record; } SlotRecord;
-typedef struct { u32 slot; ProcessInfo process; } SlotProcess;
 typedef struct {
     int removed, healthy, numa, virt, power, port[PORTS];
     u32 logic, used, domain, bus, dev, func;
     u64 memory;
-    float usage;
+    float usage, limit, drawn;
+    u32 memory_usage, sip_clock, memory_clock;
     char uuid[TEXT], serial[TEXT], name[TEXT], sku[TEXT], arch[TEXT];
     EccStatus ecc;
     RmaDetails rma;
@@ -125,12 +137,12 @@ typedef struct { int started; u32 count, slot[SLOTS]; } Found;
 
 static struct {
     u32 cards, order[SLOTS], handle_order[SLOTS];
-    int count, raised, event_count, record_count, process_count;
+    int count, raised, event_count, record_count;
+    u64 process_unit, sampled;
     char signals[SIGNALS], access[TEXT], driver[TEXT];
     Card card[SLOTS];
     SlotEvent events[EVENTS];
     SlotRecord records[RECORDS];
-    SlotProcess processes[PROCESSES];
 } script;
 
 static int inside;
@@ -150,6 +162,10 @@ static void reset_card(u32 slot)
     card->rma = (RmaDetails){.supported = true};
     card->link = (LinkInfo){5, 5, 16, 16};
     card->temperature = (Thermal){36, 38, 34};
+    card->limit = 300;
+    card->drawn = 105;
+    card->sip_clock = 1450;
+    card->memory_clock = 1600;
     snprintf(card->uuid, TEXT, "TR6Y460%05u", slot);
     snprintf(card->serial, TEXT, "A018K305%05u", slot);
     strcpy(card->name, "S60");
@@ -164,6 +180,8 @@ static void reset_script(void)
     memset(&script, 0, sizeof script);
     script.cards = 8;
     script.count = NOBODY;
+    script.process_unit = 1;
+    reset_processes();
     strcpy(script.access, "/sys/bus/pci/devices/");
     strcpy(script.driver, "1.4.3.4");
     for (u32 slot = 0; slot < SLOTS; slot++) {
@@ -240,6 +258,14 @@ static int parse_measured(const char *line)
     Thermal *heat = &it.temperature;
     if (sscanf(line, "usage %u %f", &slot, &it.usage) == 2 && slot < SLOTS)
         script.card[slot].usage = it.usage;
+    else if (sscanf(line, "draw %u %f %f", &slot, &it.limit, &it.drawn) == 3 && slot < SLOTS) {
+        script.card[slot].limit = it.limit;
+        script.card[slot].drawn = it.drawn;
+    } else if (sscanf(line, "clocks %u %u %u", &slot, &it.sip_clock, &it.memory_clock) == 3 && slot < SLOTS) {
+        script.card[slot].sip_clock = it.sip_clock;
+        script.card[slot].memory_clock = it.memory_clock;
+    } else if (sscanf(line, "memoryusage %u %u", &slot, &it.memory_usage) == 2 && slot < SLOTS)
+        script.card[slot].memory_usage = it.memory_usage;
     else if (sscanf(line, "temperature %u %f %f %f", &slot, &heat->asic, &heat->memory, &heat->board) == 4
              && slot < SLOTS)
         script.card[slot].temperature = *heat;
@@ -258,9 +284,7 @@ static int parse_happening(const char *line)
 {
     SlotEvent it = {0};
     SlotRecord record = {0};
-    SlotProcess process = {0};
     ErrorRecord *error = &record.record;
-    ProcessInfo *info = &process.process;
     if (sscanf(line, "event %lu %u %u %d %127[^\n]", &it.seq, &it.slot, &it.event.id, &it.event.type, it.event.message)
         >= 4) {
         if (script.event_count < EVENTS)
@@ -269,9 +293,6 @@ static int parse_happening(const char *line)
                       &error->time) == 5) {
         if (script.record_count < RECORDS)
             script.records[script.record_count++] = record;
-    } else if (sscanf(line, "process %u %u %lu", &process.slot, &info->pid, &info->device_memory) == 3) {
-        if (script.process_count < PROCESSES)
-            script.processes[script.process_count++] = process;
     } else
         return 0;
     return 1;
@@ -285,6 +306,8 @@ static int parse_node(const char *line)
         script.cards = number <= SLOTS ? number : SLOTS;
     else if (sscanf(line, "count %u", &number) == 1)
         script.count = (int)number;
+    else if (sscanf(line, "processunit %lu", &script.process_unit) == 1 || sscanf(line, "sampled %lu", &script.sampled) == 1)
+        return 1;
     else if (sscanf(line, "raise %u", &number) == 1)
         script.raised = (int)number;
     else if (sscanf(line, "signal %u %7s", &number, what) == 2 && number < SIGNALS)
@@ -299,7 +322,7 @@ static int parse_line(const char *line)
 {
     return parse_node(line) || parse_slots(line, "order ", script.order, SLOTS)
         || parse_slots(line, "handleorder ", script.handle_order, SLOTS) || parse_happening(line)
-        || parse_measured(line) || parse_numbers(line) || parse_text(line);
+        || parse_measured(line) || parse_process(line) || parse_numbers(line) || parse_text(line);
 }
 
 /* ---- calls ---- */
@@ -315,6 +338,13 @@ static const char *named(const char *function)
 static int is_present(u32 slot)
 {
     return slot < script.cards && !script.card[slot].removed;
+}
+
+/* UUIDs are the library's, or have GCU- before them as Enflame's exporter writes them. */
+static int has_uuid(unsigned slot, const char *uuid, int *slice)
+{
+    (void)slice;
+    return strcmp(script.card[slot].uuid, strncmp(uuid, "GCU-", 4) ? uuid : uuid + 4) == 0;
 }
 
 static void look_for_cards(Found *found, const u32 order[SLOTS])
@@ -496,7 +526,7 @@ TELLS(GetDevLogicId, u32, *out = CARD->logic)
 TELLS(GetDevMem, MemInfo, *out = ((MemInfo){CARD->memory, CARD->used}))
 TELLS(GetDevDtuUsage, float, *out = CARD->usage)
 TELLS(GetDevDtuUsageAsync, float, *out = CARD->usage)
-TELLS(GetDevPwr, Power, *out = ((Power){300, 105}))
+TELLS(GetDevPwr, Power, *out = ((Power){CARD->limit, CARD->drawn}))
 TELLS(GetDevTemp, Thermal, *out = CARD->temperature)
 TELLS(GetDevHealth, bool, *out = CARD->healthy)
 TELLS(GetDevEccStatus, EccStatus, *out = CARD->ecc)
@@ -504,16 +534,20 @@ TELLS(GetDevRmaStatus, RmaStatus, *out = ((RmaStatus){CARD->rma.supported, CARD-
 TELLS(GetDevRmaDetails, RmaDetails, *out = CARD->rma)
 TELLS(GetPcieLinkInfo, LinkInfo, *out = CARD->link)
 
+#ifndef WITHOUT_PROCESSES
+/* That the count is also of those for which the array has no room is our assumption. */
 API Ret BY_INDEX(GetProcessInfo)(u32 index, u32 *count, ProcessInfo *out)
 {
     u32 slot;
     GO_ON(enter_card(__func__, index, &slot));
     *count = 0;
-    for (int i = 0; i < script.process_count && *count < MAX_PROCESSES; i++)
-        if (script.processes[i].slot == slot)
-            out[(*count)++] = script.processes[i].process;
+    list_processes(script.cards);
+    for (u32 i = 0; i < listed_count; i++)
+        if (listed[i].slot == slot && (*count)++ < MAX_PROCESSES)
+            out[*count - 1] = (ProcessInfo){listed[i].pid, listed[i].memory / script.process_unit, 0};
     LEAVE(SUCCESS);
 }
+#endif
 
 static Ret port_count(const char *function, u32 index, u32 *out)
 {
@@ -600,6 +634,7 @@ TELLS(GetNumaNode, int, *out = CARD->numa)
 TELLS(GetGcuVirtStatus, int, *out = CARD->virt)
 TELLS(GetDevTempV2, Thermal, *out = CARD->temperature)
 TELLS(GetPowerMode, int, *out = CARD->power)
+TELLS(GetMemClk, u32, *out = CARD->memory_clock)
 TELLS(GetDevIsHealth, bool, *out = CARD->healthy)
 
 API Ret BY_INDEX(GetGcuLarePortNum)(u32 index, u32 *out) { return port_count(__func__, index, out); }
@@ -730,7 +765,7 @@ API Ret BY_HANDLE(DeviceGetMemoryInfo_v2)(const Gcu *gcu, DeviceMemoryV2 *out)
 API Ret BY_HANDLE(DeviceGetUtilizationRates)(const Gcu *gcu, Utilization *out)
 {
     ENTER_HANDLE(gcu);
-    *out = (Utilization){(unsigned int)CARD->usage, 0};
+    *out = (Utilization){(unsigned int)CARD->usage, CARD->memory_usage};
     LEAVE(SUCCESS);
 }
 
@@ -740,6 +775,64 @@ API Ret BY_HANDLE(DeviceGetTemperature)(const Gcu *gcu, int sensor, int *out)
     *out = (int)CARD->temperature.asic;
     LEAVE(sensor ? INVALID_ARGUMENT : SUCCESS);
 }
+
+API Ret BY_HANDLE(DeviceGetPowerUsage)(const Gcu *gcu, unsigned int *out)
+{
+    ENTER_HANDLE(gcu);
+    *out = (unsigned int)(CARD->drawn * 1000);
+    LEAVE(SUCCESS);
+}
+
+API Ret BY_HANDLE(DeviceGetEnforcedPowerLimit)(const Gcu *gcu, unsigned int *out)
+{
+    ENTER_HANDLE(gcu);
+    *out = (unsigned int)(CARD->limit * 1000);
+    LEAVE(SUCCESS);
+}
+
+API Ret BY_HANDLE(DeviceGetClockInfo)(const Gcu *gcu, int type, unsigned int *out)
+{
+    ENTER_HANDLE(gcu);
+    *out = type == 1 ? CARD->sip_clock : CARD->memory_clock;
+    LEAVE(type == 1 || type == 2 ? SUCCESS : INVALID_ARGUMENT);
+}
+
+#if !defined(WITHOUT_RUNNING) && !defined(WITHOUT_PROCESSES)
+
+API Ret BY_HANDLE(DeviceGetComputeRunningProcesses_v3)(const Gcu *gcu, unsigned int *count, RunningProcess *out)
+{
+    ENTER_HANDLE(gcu);
+    unsigned int room = *count;
+    *count = 0;
+    list_processes(script.cards);
+    for (u32 i = 0; i < listed_count; i++)
+        if (listed[i].slot == slot && (*count)++ < room)
+            out[*count - 1] = (RunningProcess){listed[i].pid, listed[i].memory, ~0U, ~0U};
+    LEAVE(*count > room ? INSUFFICIENT_SIZE : SUCCESS);
+}
+
+static u64 now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (u64)time.tv_sec * 1000000 + (u64)time.tv_nsec / 1000;
+}
+
+API Ret BY_HANDLE(DeviceGetProcessUtilization)(const Gcu *gcu, UtilizationSample *out, unsigned int *count,
+                                               unsigned long long since)
+{
+    ENTER_HANDLE(gcu);
+    unsigned int room = *count;
+    u64 time = script.sampled ? script.sampled : now();
+    *count = 0;
+    list_processes(script.cards);
+    for (u32 i = 0; i < listed_count && time > since; i++)
+        if (listed[i].slot == slot && listed[i].percent >= 0 && (*count)++ < room)
+            out[*count - 1] = (UtilizationSample){listed[i].pid, time, (unsigned int)listed[i].percent, 0, 0, 0};
+    LEAVE(*count > room ? INSUFFICIENT_SIZE : SUCCESS);
+}
+
+#endif
 
 API Ret BY_HANDLE(DeviceGetCurrPcieLinkWidth)(const Gcu *gcu, unsigned int *out)
 {
@@ -779,5 +872,7 @@ API size_t efml_stub_sizeof(const char *name)
     SIZE_OF(DeviceMemoryV2);
     SIZE_OF(PciInfo);
     SIZE_OF(Utilization);
+    SIZE_OF(RunningProcess);
+    SIZE_OF(UtilizationSample);
     return 0;
 }

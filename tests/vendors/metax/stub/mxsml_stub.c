@@ -1,7 +1,7 @@
 /* A libmxsml.so for machines without MetaX hardware: MXSML's binary interface, scripted through a text file.
  *
- * The environment variable XPU_MXSML_STUB names the control file. Besides the lines of ../../stub/control.h it has
- * those below. A card is named by its slot, which never changes; SYMBOL is without "mxSml":
+ * The environment variable XPU_MXSML_STUB names the control file. Besides the lines of ../../stub/control.h and
+ * ../../stub/processes.h it has those below. A card is named by its slot, which never changes; SYMBOL is without "mxSml":
  *
  *   cards N                     slots 0..N-1 hold a card (at most 64; 8 without this line)
  *   order S S ...               the slots in the order in which the library finds them
@@ -14,7 +14,12 @@
  *   limited I                   the card works in part only
  *   state I N                   GetDeviceState
  *   mmio I N                    GetPciMmioState; 1 without this line
- *   usage I PERCENT             of the compute engine
+ *   usage I PERCENT [ENCODER DECODER]     of the compute engine, and of the engines for video
+ *   power I MW                  of the whole board, which gets it by three ways
+ *   temperature I HOTSPOT HBM   hundredths of a degree; HBM 0: the card has no such sensor
+ *   clocks I XCORE MEMORY       MHz
+ *   sliceusage I SGPU N         ten-thousandths of the compute
+ *   longlists                   lists of processes that do not fit answer InsufficientSize
  *   unavailable I DIE CODE TEXT
  *   ecc I DIE SRAMCE SRAMUE DRAMCE DRAMUE RETIRED
  *   pcievent I TYPE BIT COUNT NAME
@@ -37,7 +42,9 @@
  *   toggle I N, class I N       the card's sGPU toggle and SchedClass
  *   slice I ID SERIAL MINOR MIB PERCENT ALIAS ANNOTATIONS_ID
  *
- * Built with -DWITHOUT_EVENTS, -DWITHOUT_SGPU or -DWITHOUT_REINIT it lacks those functions.
+ * Built with -DWITHOUT_EVENTS, -DWITHOUT_SGPU, -DWITHOUT_REINIT, -DWITHOUT_USAGE (power, temperature, clocks, the use
+ * of single dies and of slices) or -DWITHOUT_PROCESSES it lacks those functions, with -DWITHOUT_PROCESSES_V2 or
+ * -DWITHOUT_PROCESSES_V3 that version of the list.
  */
 #define STUB "mxsml"
 #define ENVIRONMENT "XPU_MXSML_STUB"
@@ -55,7 +62,7 @@ enum {
 };
 enum { SLOTS = 64, DIES = 2, LINKS = 7, SLICES = 16, VFS = 8, EVENTS = 256, USES = 1024, PCI_EVENTS = 256, SETS = 1024 };
 enum { FIRST_PF = 100, ALL = SLOTS, STEP = 128, NAMES = 32, UUID = 96 };
-enum { BARE = 0, PF = 1, VF = 2, BRAND_C = 2, EID = 1 };
+enum { BARE = 0, PF = 1, VF = 2, BRAND_C = 2, EID = 1, WAYS = 3, DEVICES_OF_PROCESS = 64, COMPARED = 2048 };
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
@@ -72,6 +79,14 @@ typedef struct { int device; char bdf[32]; u32 die; } DieRemote;
 typedef struct { u32 parent, id, vram, sw_priority, compute, minor, priority; char uuid[96]; } SgpuInfo;
 typedef struct { u32 total, vram, compute; } Quota;
 typedef struct { int device, type; char data[1024]; } EventInfo;
+typedef struct { long total, used, free; } SgpuMemory;
+typedef struct { u32 voltage, current, power; } BoardPower;
+typedef struct { char bdf[32]; u32 gpu; unsigned long memory; } ProcessGpu;
+typedef struct { char bdf[32]; u32 gpu; unsigned long memory; u32 die; } ProcessGpuV2;
+typedef struct { char bdf[32]; u32 gpu; unsigned long memory; u32 die; int sgpu; } ProcessGpuV3;
+typedef struct { u32 pid; char name[64]; u32 gpus; ProcessGpu gpu[64]; } ProcessInfo;
+typedef struct { u32 pid; char name[64]; u32 gpus; ProcessGpuV2 gpu[64]; } ProcessInfoV2;
+typedef struct { u32 pid; char name[64]; u32 gpus; ProcessGpuV3 gpu[64]; } ProcessInfoV3;
 
 _Static_assert(sizeof(DeviceInfo) == 184 && offsetof(DeviceInfo, uuid) == 48, "mxSmlDeviceInfo_t");
 _Static_assert(sizeof(DeviceIds) == 516, "mxSmlVirtualDeviceIds_t");
@@ -83,13 +98,24 @@ _Static_assert(sizeof(Remote) == 36 && sizeof(DieRemote) == 40, "mxSmlMetaXLinkR
 _Static_assert(sizeof(SgpuInfo) == 124 && offsetof(SgpuInfo, uuid) == 28, "mxSmlSgpuInfo_t");
 _Static_assert(sizeof(Quota) == 12, "mxSmlSgpuAvailableQuota_t");
 _Static_assert(sizeof(EventInfo) == 1032, "mxSmlEvent_t");
+_Static_assert(sizeof(SgpuMemory) == 24, "mxSmlSgpuMemoryInfo_t");
+_Static_assert(sizeof(BoardPower) == 12, "mxSmlBoardWayElectricInfo_t");
+_Static_assert(sizeof(ProcessGpu) == 48 && offsetof(ProcessGpu, memory) == 40, "mxSmlProcessGpuInfo_t");
+_Static_assert(sizeof(ProcessGpuV2) == 56 && offsetof(ProcessGpuV2, die) == 48, "mxSmlProcessGpuInfo_v2_t");
+_Static_assert(sizeof(ProcessGpuV3) == 56 && offsetof(ProcessGpuV3, sgpu) == 52, "mxSmlProcessGpuInfo_v3_t");
+_Static_assert(sizeof(ProcessInfo) == 3144 && offsetof(ProcessInfo, gpu) == 72, "mxSmlProcessInfo_t");
+_Static_assert(sizeof(ProcessInfoV2) == 3656 && offsetof(ProcessInfoV2, gpu) == 72, "mxSmlProcessInfo_v2_t");
+_Static_assert(sizeof(ProcessInfoV3) == 3656 && offsetof(ProcessInfoV3, gpus) == 68, "mxSmlProcessInfo_v3_t");
+
+#include "../../stub/processes.h"
 
 typedef struct { u64 seq; u32 slot; int type; char data[256]; } Event;
 typedef struct { u32 slot, sgpu; } Use;
 typedef struct { u32 slot, type; PciEvent event; } SlotPciEvent;
 typedef struct {
     int removed, limited, state;
-    u32 vfs, dies, node, mmio, usage, quota, astray;
+    u32 vfs, dies, node, mmio, usage, encoder, decoder, quota, astray, power, xcore, mc0, slice_usage[SLICES];
+    int hotspot, hbm;
     long memory, used;
     char uuid[UUID], bdf[32], name[32];
     Unavailable unavailable[DIES];
@@ -101,7 +127,7 @@ typedef struct {
 static struct {
     u32 cards, order[SLOTS];
     Card card[SLOTS];
-    int has_links, read_only, ebusy;
+    int has_links, read_only, ebusy, long_lists;
     Event events[EVENTS];
     Use uses[USES];
     SlotPciEvent pci_events[PCI_EVENTS];
@@ -123,6 +149,10 @@ static void reset_card(u32 slot)
     card->dies = card->mmio = 1;
     card->memory = 64L << 20;
     card->used = 858L << 10;
+    card->power = 96000;
+    card->hotspot = 4150;
+    card->xcore = 1500;
+    card->mc0 = 1600;
     snprintf(card->uuid, sizeof card->uuid, "GPU-4d580000-0000-0000-0000-%012u", slot);
     snprintf(card->bdf, sizeof card->bdf, "0000:%02x:00.0", 0x20 + slot);
     strcpy(card->name, "MXC500");
@@ -135,6 +165,7 @@ static void reset_card(u32 slot)
 static void reset_script(void)
 {
     memset(&script, 0, sizeof script);
+    reset_processes();
     script.cards = 8;
     for (u32 slot = 0; slot < SLOTS; slot++) {
         script.order[slot] = slot;
@@ -189,8 +220,6 @@ static int parse_card(const char *line)
         script.card[slot].state = (int)number;
     else if (sscanf(line, "mmio %u %u", &slot, &number) == 2 && slot < SLOTS)
         script.card[slot].mmio = number;
-    else if (sscanf(line, "usage %u %u", &slot, &number) == 2 && slot < SLOTS)
-        script.card[slot].usage = number;
     else if (sscanf(line, "quota %u %u", &slot, &number) == 2 && slot < SLOTS)
         script.card[slot].quota = number;
     else if (sscanf(line, "astray %u %u", &slot, &number) == 2 && slot < SLOTS)
@@ -204,6 +233,31 @@ static int parse_card(const char *line)
         script.card[slot].link[number] = other < SLOTS ? (int)other : NOBODY;
         script.has_links = 1;
     } else
+        return 0;
+    return 1;
+}
+
+static int parse_use(const char *line)
+{
+    u32 slot, id, number;
+    Card it = {0};
+    if (sscanf(line, "usage %u %u %u %u", &slot, &it.usage, &it.encoder, &it.decoder) >= 2 && slot < SLOTS) {
+        script.card[slot].usage = it.usage;
+        script.card[slot].encoder = it.encoder;
+        script.card[slot].decoder = it.decoder;
+    } else if (sscanf(line, "power %u %u", &slot, &number) == 2 && slot < SLOTS)
+        script.card[slot].power = number;
+    else if (sscanf(line, "temperature %u %d %d", &slot, &it.hotspot, &it.hbm) == 3 && slot < SLOTS) {
+        script.card[slot].hotspot = it.hotspot;
+        script.card[slot].hbm = it.hbm;
+    } else if (sscanf(line, "clocks %u %u %u", &slot, &it.xcore, &it.mc0) == 3 && slot < SLOTS) {
+        script.card[slot].xcore = it.xcore;
+        script.card[slot].mc0 = it.mc0;
+    } else if (sscanf(line, "sliceusage %u %u %u", &slot, &id, &number) == 3 && slot < SLOTS && id < SLICES)
+        script.card[slot].slice_usage[id] = number;
+    else if (strcmp(line, "longlists\n") == 0)
+        script.long_lists = 1;
+    else
         return 0;
     return 1;
 }
@@ -257,7 +311,7 @@ static int parse_line(const char *line)
         script.ebusy = 1;
     else
         return parse_slots(line, "order ", script.order, SLOTS) || parse_card(line) || parse_text(line)
-            || parse_health(line) || parse_happening(line);
+            || parse_health(line) || parse_happening(line) || parse_use(line) || parse_process(line);
     return 1;
 }
 
@@ -606,12 +660,78 @@ API Ret mxSmlGetDieMemoryInfo(u32 index, u32 die, MemoryInfo *out)
     LEAVE(SUCCESS);
 }
 
+static Ret usage_of(const Found *found, u32 ip, int *out)
+{
+    const Card *card = &script.card[found->slot];
+    const u32 usage[] = {0, card->encoder, card->decoder, 0, card->usage};
+    if (ip > 4)
+        return INVALID_INPUT;
+    *out = (int)usage[ip];
+    return SUCCESS;
+}
+
 API Ret mxSmlGetDeviceIpUsage(u32 index, u32 ip, int *out)
 {
     ENTER_DEVICE(index);
-    *out = (int)CARD->usage;
-    LEAVE(ip > 4 ? INVALID_INPUT : SUCCESS);
+    LEAVE(usage_of(it, ip, out));
 }
+
+#ifndef WITHOUT_USAGE
+
+API Ret mxSmlGetDieIpUsage(u32 index, u32 die, u32 ip, int *out)
+{
+    ENTER_DIE(index, die);
+    LEAVE(usage_of(it, ip, out));
+}
+
+static Ret temperature_of(const Found *found, u32 sensor, int *out)
+{
+    const Card *card = &script.card[found->slot];
+    if (sensor != 0 && (sensor != 15 || !card->hbm))
+        return NOT_SUPPORTED;
+    *out = sensor ? card->hbm : card->hotspot;
+    return SUCCESS;
+}
+
+API Ret mxSmlGetTemperatureInfo(u32 index, u32 sensor, int *out)
+{
+    ENTER_DEVICE(index);
+    LEAVE(temperature_of(it, sensor, out));
+}
+
+/* The second die is one degree hotter. */
+API Ret mxSmlGetDieTemperatureInfo(u32 index, u32 die, u32 sensor, int *out)
+{
+    ENTER_DIE(index, die);
+    Ret ret = temperature_of(it, sensor, out);
+    if (ret == SUCCESS)
+        *out += 100 * (int)die;
+    LEAVE(ret);
+}
+
+API Ret mxSmlGetBoardPowerInfo(u32 index, u32 *size, BoardPower *out)
+{
+    ENTER_DEVICE(index);
+    u32 room = *size, part = CARD->power / WAYS;
+    *size = WAYS;
+    for (u32 way = 0; way < WAYS && WAYS <= room; way++)
+        out[way] = (BoardPower){12000, part / 12, way ? part : CARD->power - part * (WAYS - 1)};
+    LEAVE(WAYS > room ? INSUFFICIENT_SIZE : SUCCESS);
+}
+
+API Ret mxSmlGetClocks(u32 index, u32 ip, u32 *size, u32 *out)
+{
+    ENTER_DEVICE(index);
+    if (ip != 11 && ip != 3)
+        LEAVE(INVALID_INPUT);
+    u32 room = *size;
+    *size = 1;
+    if (room)
+        out[0] = ip == 11 ? CARD->xcore : CARD->mc0;
+    LEAVE(room ? SUCCESS : INSUFFICIENT_SIZE);
+}
+
+#endif
 
 /* ---- health ---- */
 
@@ -701,6 +821,134 @@ API Ret mxSmlGetDieMetaXLinkRemoteInfo(u32 index, u32 die, u32 port, DieRemote *
     LEAVE(remote_of(it, port, &out->device, out->bdf));
 }
 
+/* ---- processes ---- */
+
+#ifndef WITHOUT_SGPU
+static void uuid_of_slice(u32 slot, u32 id, char out[UUID])
+{
+    snprintf(out, UUID, "GPU-4d580001-0000-0000-%04u-%012u", slot, hardware.card[slot].slice[id].serial);
+}
+#endif
+
+static int has_uuid(unsigned slot, const char *uuid, int *slice)
+{
+    if (strcmp(script.card[slot].uuid, uuid) == 0)
+        return 1;
+#ifndef WITHOUT_SGPU
+    char own[UUID];
+    for (u32 id = 0; id < SLICES; id++) {
+        uuid_of_slice(slot, id, own);
+        if (hardware.card[slot].slice[id].used && strcmp(own, uuid) == 0) {
+            *slice = (int)id;
+            return 1;
+        }
+    }
+#else
+    (void)slice;
+#endif
+    return 0;
+}
+
+#ifndef WITHOUT_PROCESSES
+
+static void list_all(void)
+{
+#ifndef WITHOUT_SGPU
+    read_hardware();
+#endif
+    list_processes(script.cards);
+}
+
+/* Add what the process uses of a card: of each die its part. */
+static void add_devices(ProcessInfoV3 *info, const Process *process)
+{
+    const Card *card = &script.card[process->slot];
+    for (u32 die = 0; die < card->dies && info->gpus < DEVICES_OF_PROCESS; die++) {
+        ProcessGpuV3 *gpu = &info->gpu[info->gpus++];
+        *gpu = (ProcessGpuV3){.gpu = (u32)index_of(process->slot), .memory = process->memory / card->dies, .die = die,
+                              .sgpu = process->slice};
+        strcpy(gpu->bdf, card->bdf);
+    }
+}
+
+/* What one process uses of all cards. Of long lists only the one card is told. Whether the process stands in `listed`
+ * before, too. */
+static int describe_process(u32 place, ProcessInfoV3 *info)
+{
+    const Process *process = &listed[place];
+    memset(info, 0, sizeof *info);
+    info->pid = process->pid;
+    snprintf(info->name, sizeof info->name, "process %u", process->pid);
+    if (listed_count > COMPARED) {
+        add_devices(info, process);
+        return 0;
+    }
+    for (u32 other = 0; other < listed_count; other++) {
+        if (listed[other].pid != process->pid)
+            continue;
+        if (other < place && listed[other].slot == process->slot)
+            return 1;
+        add_devices(info, &listed[other]);
+    }
+    return 0;
+}
+
+static void put_process(int version, void *out, u32 place, const ProcessInfoV3 *info)
+{
+    if (version == 3) {
+        ((ProcessInfoV3 *)out)[place] = *info;
+        return;
+    }
+    ProcessInfo *first = (ProcessInfo *)out + place;
+    ProcessInfoV2 *second = (ProcessInfoV2 *)out + place;
+    if (version == 2)
+        memcpy(second, info, sizeof *second);
+    else
+        memcpy(first, info, offsetof(ProcessInfo, gpu));
+    for (u32 i = 0; i < info->gpus; i++)
+        if (version == 2)
+            memset((char *)&second->gpu[i] + offsetof(ProcessGpuV3, sgpu), 0, sizeof(int));
+        else
+            memcpy(&first->gpu[i], &info->gpu[i], sizeof first->gpu[i]);
+}
+
+/* Virtual functions have no processes: those are in their machines. */
+static Ret list_into(const Found *found, int version, u32 *size, void *out)
+{
+    static ProcessInfoV3 info;
+    u32 room = *size, count = 0;
+    list_all();
+    for (u32 i = 0; i < listed_count && found->mode != VF; i++)
+        if (listed[i].slot == found->slot && !describe_process(i, &info) && count++ < room)
+            put_process(version, out, count - 1, &info);
+    *size = count > room && !script.long_lists ? room : count;
+    return count > room && script.long_lists ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+API Ret mxSmlGetSingleGpuProcess(u32 index, u32 *size, ProcessInfo *out)
+{
+    ENTER_DEVICE(index);
+    LEAVE(list_into(it, 1, size, out));
+}
+
+#ifndef WITHOUT_PROCESSES_V2
+API Ret mxSmlGetSingleGpuProcess_v2(u32 index, u32 *size, ProcessInfoV2 *out)
+{
+    ENTER_DEVICE(index);
+    LEAVE(list_into(it, 2, size, out));
+}
+#endif
+
+#ifndef WITHOUT_PROCESSES_V3
+API Ret mxSmlGetSingleGpuProcess_v3(u32 index, u32 *size, ProcessInfoV3 *out)
+{
+    ENTER_DEVICE(index);
+    LEAVE(list_into(it, 3, size, out));
+}
+#endif
+
+#endif
+
 /* ---- slices ---- */
 
 #ifndef WITHOUT_SGPU
@@ -759,6 +1007,10 @@ static int in_use(u32 slot, u32 id)
 {
     for (int i = 0; i < script.use_count; i++)
         if (script.uses[i].slot == slot && script.uses[i].sgpu == id)
+            return 1;
+    list_processes(script.cards);
+    for (u32 i = 0; i < listed_count; i++)
+        if (listed[i].slot == slot && listed[i].slice == (int)id)
             return 1;
     return 0;
 }
@@ -860,7 +1112,7 @@ API Ret mxSmlGetSgpuInfo(u32 index, u32 id, SgpuInfo *out)
     ENTER_SLICE(index, id);
     *out = (SgpuInfo){.parent = index, .id = id, .vram = SLICE->vram, .sw_priority = 1, .compute = SLICE->compute,
                       .minor = SLICE->minor};
-    snprintf(out->uuid, sizeof out->uuid, "GPU-4d580001-0000-0000-%04u-%012u", it->slot, SLICE->serial);
+    uuid_of_slice(it->slot, id, out->uuid);
     LEAVE(SUCCESS);
 }
 
@@ -912,6 +1164,30 @@ API Ret mxSmlGetSgpuAnnotationsId(u32 index, u32 id, char *out, u32 *size)
     ENTER_SLICE(index, id);
     LEAVE(put_text(out, size, SLICE->annotations));
 }
+
+#ifndef WITHOUT_USAGE
+
+API Ret mxSmlGetSgpuUsage(u32 index, u32 id, int *out)
+{
+    ENTER_SLICE(index, id);
+    *out = (int)CARD->slice_usage[id];
+    LEAVE(SUCCESS);
+}
+
+/* What processes use of the slice. */
+API Ret mxSmlGetSgpuMemory(u32 index, u32 id, SgpuMemory *out)
+{
+    ENTER_SLICE(index, id);
+    list_processes(script.cards);
+    *out = (SgpuMemory){.total = (long)SLICE->vram << 20};
+    for (u32 i = 0; i < listed_count; i++)
+        if (listed[i].slot == it->slot && listed[i].slice == (int)id)
+            out->used += (long)listed[i].memory;
+    out->free = out->total - out->used;
+    LEAVE(SUCCESS);
+}
+
+#endif
 
 #endif
 
@@ -1058,5 +1334,13 @@ API size_t mxsml_stub_sizeof(const char *name)
     SIZE_OF(SgpuInfo);
     SIZE_OF(Quota);
     SIZE_OF(EventInfo);
+    SIZE_OF(SgpuMemory);
+    SIZE_OF(BoardPower);
+    SIZE_OF(ProcessGpu);
+    SIZE_OF(ProcessGpuV2);
+    SIZE_OF(ProcessGpuV3);
+    SIZE_OF(ProcessInfo);
+    SIZE_OF(ProcessInfoV2);
+    SIZE_OF(ProcessInfoV3);
     return 0;
 }
