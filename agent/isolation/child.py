@@ -1,7 +1,8 @@
 """Runs in a vendor's own process: serves a Backend to the agent over a socket, in lines of JSON.
 
 Imports the standard library only, so that the process is small and starts fast. The main thread makes all
-calls. If the backend watches health, a second thread waits for events.
+calls. If the backend watches health, a second thread waits for events. From the first sample of use on,
+another thread makes samples, and one more reads what the agent asks, so that no call makes a sample wait.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import faulthandler
 import fcntl
 import importlib
 import json
+import math
 import os
 import resource
 import select
@@ -19,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
@@ -45,17 +48,22 @@ CALLS = frozenset(
         "prepare",
         "release",
         "partitions",
-        "usage",
         "cdi",
+        "start_sampling",
+        "sample",
     }
 )
-OPTIONAL = ("links", "health_events", "prepare", "release", "partitions", "usage", "cdi")
+#: The methods of a sample; no call asks for one of them alone.
+SAMPLED = ("usage", "processes")
+OPTIONAL = ("links", "health_events", "prepare", "release", "partitions", "cdi", *SAMPLED)
 
 TEXT_LIMIT = 2000  # characters of a vendor's error that are sent
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 30.0  # seconds between failed waits for events
 QUICK = 0.01  # a shorter wait for events counts as no wait
 FREE_QUICK_WAITS = 32  # so many short waits in a row are allowed, as in a burst; more are slowed down
 QUICK_PAUSE = 0.05
+SAMPLE_LIMIT = 4 << 20  # bytes of a method's answer in a sample; more would cost the agent its time
+SAMPLE_PATIENCE = 0.2  # seconds that the end of the process waits for a sample; the agent waits longer
 FREE_EVENTS, EVENTS_PER_SECOND = 4096, 1000.0  # at once, and after that; `EventWatch` counts them
 
 F_SETSIG = 10  # linux/fcntl.h; the module fcntl lacks the name
@@ -135,7 +143,7 @@ def serve(sock: socket.socket) -> None:
             return
         desk = CallDesk(line, **start)
         try:
-            for message in lines:
+            for message in desk.calls(lines):
                 line.send(desk.answer(message["id"], message["call"], message["args"]))
                 desk.watch_after(message["call"])
         finally:
@@ -143,7 +151,7 @@ def serve(sock: socket.socket) -> None:
 
 
 class AgentSocket:
-    """The socket to the agent: reads messages, and sends from two threads."""
+    """The socket to the agent: reads messages, and sends from several threads."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -165,14 +173,21 @@ class AgentSocket:
             pass  # the agent is gone; the next read ends the loop
 
 
-def encode(message: Mapping[str, Any]) -> bytes:
+def encode(message: object) -> bytes:
     """A message as one line of JSON; TypeError or ValueError for values that JSON lacks (bytes, NaN)."""
     return json.dumps(message, default=_plain, allow_nan=False).encode() + b"\n"
 
 
+#: Field names of the dataclasses that were sent: a sample has a thousand of them.
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
 def _plain(value: object) -> Any:
-    if is_dataclass(value):
-        return {it.name: getattr(value, it.name) for it in fields(value)}
+    names = _FIELDS.get(type(value))
+    if names is None and is_dataclass(value):
+        names = _FIELDS[type(value)] = tuple(it.name for it in fields(value))
+    if names is not None:
+        return {name: getattr(value, name) for name in names}
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, Sequence) and not isinstance(value, bytes | bytearray):
@@ -216,12 +231,22 @@ class CallDesk:
         self._directory = directory
         self._devices = 1
         self._backend: Backend | None = None
+        self._sampling: SampleMaker | None = None
         self._left = threading.Event()
         sys.path.extend(entry for entry in path if entry not in sys.path)
+
+    def calls(self, messages: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The calls for this thread, in order. After `start_sampling`, another thread reads the messages."""
+        for message in messages:
+            yield message
+            if message["call"] == "start_sampling" and self._sampling is not None:
+                yield from self._sampling.calls(messages)
 
     def answer(self, number: int, call: str, args: list[Any]) -> bytes:
         """Make a call; the answer has its result or its exception."""
         try:
+            if call == "sample":
+                return self._start_sampling().answer(number)
             return encode({"id": number, "answer": self._make(call, args)})
         except Exception as exc:
             if not isinstance(exc, BackendUnavailable | RequestRefused):
@@ -231,12 +256,16 @@ class CallDesk:
     def _make(self, call: str, args: list[Any]) -> Any:
         if call not in CALLS:
             raise ValueError(f"{call!r} is no call of a Backend")
+        if call == "start_sampling":
+            self._start_sampling()
+            return None
         if call == "prepare":
             args = [_request(args[0]), tuple(args[1])]
         backend = self._loaded()
         answer = getattr(backend, call)(*args)
         if call == "open":
-            return [name for name in OPTIONAL if overrides(type(backend), name)]
+            methods = [name for name in OPTIONAL if overrides(type(backend), name)]
+            return {"methods": methods, "one_caller": bool(backend.one_caller)}
         if call == "discover":
             self._devices = max(len(answer), 1) if isinstance(answer, Sequence) else 1
         return answer
@@ -247,6 +276,10 @@ class CallDesk:
             backend.directory = Path(self._directory) if self._directory else None
             self._backend = backend
         return self._backend
+
+    def _start_sampling(self) -> SampleMaker:
+        self._sampling = self._sampling or SampleMaker(self._loaded(), self._line.send)
+        return self._sampling
 
     def watch_after(self, call: str) -> None:
         """Start to wait for events after the first list of devices, which gives events their meaning."""
@@ -260,6 +293,8 @@ class CallDesk:
 
     def leave(self) -> None:
         self._left.set()
+        if self._sampling is not None:
+            self._sampling.stop(SAMPLE_PATIENCE)
         try:
             if self._backend is not None:
                 self._backend.close()
@@ -277,6 +312,89 @@ def _load(where: str) -> type[Backend]:
 
 def _request(raw: Mapping[str, Any]) -> Request:
     return Request(**{**raw, "ids": tuple(raw["ids"]), "partitions": tuple(raw.get("partitions", ()))})
+
+
+class SampleMaker:
+    """Makes the methods of a sample, each apart from the other, in a thread of its own.
+
+    For a backend with `one_caller`, the agent starts no thread, and `answer` is called between other calls.
+    """
+
+    def __init__(self, backend: Backend, send: Callable[[bytes], None]) -> None:
+        self._backend = backend
+        self._send = send
+        self._methods = [name for name in SAMPLED if overrides(type(backend), name)]
+        #: The methods that failed in the last sample: their traceback is printed once.
+        self._failing: set[str] = set()
+        self._numbers: deque[int] = deque()
+        self._asked = threading.Semaphore(0)
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    def calls(self, messages: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The messages that ask for no sample, for the calling thread; other threads read, and sample."""
+        from queue import SimpleQueue  # here: most processes make no samples
+
+        calls: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="sampling", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._read, args=(messages, calls.put), name="reading", daemon=True).start()
+        yield from iter(calls.get, None)
+
+    def _read(self, messages: Iterator[dict[str, Any]], put: Callable[[dict[str, Any] | None], None]) -> None:
+        try:
+            for message in messages:
+                if message["call"] == "sample":
+                    self._numbers.append(message["id"])
+                    self._asked.release()
+                else:
+                    put(message)
+        finally:
+            put(None)
+
+    def _run(self) -> None:
+        while self._asked.acquire() and not self._stopped:
+            self._send(self.answer(self._numbers.popleft()))
+
+    def stop(self, patience: float) -> None:
+        """Make no more samples, and wait so many seconds at most for the end of one that is being made."""
+        self._stopped = True
+        self._asked.release()
+        if self._thread is not None:
+            self._thread.join(patience)
+
+    def answer(self, number: int) -> bytes:
+        """A sample: by method its answer, or in words why there is none."""
+        parts = (b'"%s": %s' % (name.encode(), self._part(name)) for name in self._methods)
+        return b'{"id": %d, "answer": {%s}}\n' % (number, b", ".join(parts))
+
+    def _part(self, method: str) -> bytes:
+        try:
+            part = b'{"answer": %s}' % encode_figures(getattr(self._backend, method)())
+            if len(part) > SAMPLE_LIMIT:
+                raise ValueError(f"the answer has {len(part)} bytes, at most {SAMPLE_LIMIT} work")
+        except Exception as exc:
+            if method not in self._failing:
+                traceback.print_exc()
+            self._failing.add(method)
+            return b'{"error": %s}' % encode(f"{type(exc).__name__}: {exc}"[:TEXT_LIMIT]).rstrip()
+        self._failing.discard(method)
+        return part
+
+
+def encode_figures(entries: Sequence[Any]) -> bytes:
+    """Entries of a sample as JSON. A number that JSON lacks (NaN) becomes its name: the others are sent."""
+    try:
+        return encode(entries).rstrip()
+    except ValueError:
+        return encode([_with_named_numbers(_plain(entry)) for entry in entries]).rstrip()
+
+
+def _with_named_numbers(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in entry.items()
+    }
 
 
 class EventWatch:

@@ -14,6 +14,8 @@ class Deadlines(Struct, frozen=True):
     open: float = 30.0
     discover: float = 10.0
     call: float = 2.0
+    #: For a sample of use. Beside the calls, three late samples in a row end sampling, and cost no more.
+    sample: float = 2.0
     prepare: float = 8.0  # for prepare and release, which change hardware
     events: float = 5.0  # of one wait for events; an empty list is an answer too
     close: float = 0.5
@@ -22,5 +24,7 @@ class Deadlines(Struct, frozen=True):
     def of(self, call: str) -> float:
         if call in MAKING:
             return self.prepare
+        if call == "sample":
+            return self.sample
         # CDI specs are made from the driver's files, and the disk may be slow.
         return self.discover if call in ("discover", "cdi") else self.call

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, Partition, Usage
+from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, Partition
 from agent.vendor_api.text import printable, shorten
+
+if TYPE_CHECKING:
+    from agent.core.usage.usage_report import VendorSample
 
 T = TypeVar("T")
 
@@ -31,6 +34,15 @@ SPECS, SPEC_NAME, SPEC_SIZE = 16, re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\
 
 class WrongAnswer(ValueError):
     """Raised when an answer has the wrong type, or a value that cannot be used."""
+
+
+class OpenedBackend(msgspec.Struct, frozen=True):
+    """What a process says of its backend once the library is open."""
+
+    #: The optional methods that the vendor implements.
+    methods: frozenset[str]
+    #: Whether the library takes the calls of one thread alone.
+    one_caller: bool = False
 
 
 def decode(method: str, raw: bytes) -> Any:
@@ -62,15 +74,10 @@ def links(raw: bytes) -> tuple[Link, ...]:
     return found
 
 
-def usage(raw: bytes) -> tuple[Usage, ...]:
-    found = _several(raw, Usage, DEVICES, "usages")
-    for reading in found:
-        _check_uuid("usage", reading.uuid)
-        where = f"usage of {shorten(reading.uuid)}"
-        _check_counts(where, {"memory_used": reading.memory_used})
-        if reading.utilization is not None and not 0 <= reading.utilization <= 1:
-            raise WrongAnswer(f"{where}: utilization: {reading.utilization:g} is not between 0 and 1")
-    return found
+def sample(raw: bytes) -> VendorSample:
+    from agent.isolation import sample_answers  # here: an agent that samples nothing loads none of it
+
+    return sample_answers.sample(raw)
 
 
 def partitions(raw: bytes) -> tuple[Partition, ...]:
@@ -84,7 +91,7 @@ def partitions(raw: bytes) -> tuple[Partition, ...]:
 
 
 def cdi(raw: bytes) -> Mapping[str, str]:
-    specs = _decode(raw, dict[str, str])
+    specs = decoded(raw, dict[str, str])
     _check_amount("CDI specs", specs, SPECS)
     for name, text in specs.items():
         if not SPEC_NAME.fullmatch(name):
@@ -202,13 +209,13 @@ def _check_distinct(found: Sequence[Device]) -> None:
 
 def _several(raw: bytes, kind: type[T], limit: int, what: str) -> tuple[T, ...]:
     """Decode a list of bounded length; the entries are counted before any of them is decoded."""
-    count = len(_decode(raw, list[msgspec.Raw]))
+    count = len(decoded(raw, list[msgspec.Raw]))
     if count > limit:
         raise WrongAnswer(f"there are {count} {what}, at most {limit} work")
-    return _decode(raw, tuple[kind, ...])  # type: ignore[valid-type]
+    return decoded(raw, tuple[kind, ...])  # type: ignore[valid-type]
 
 
-def _decode(raw: bytes, wanted: type[T]) -> T:
+def decoded(raw: bytes, wanted: type[T]) -> T:
     try:
         return msgspec.json.decode(raw, type=wanted)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
@@ -221,9 +228,10 @@ _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "prepare": partitions,
     "partitions": partitions,
     "release": _nothing,
-    "usage": usage,
+    "sample": sample,
+    "start_sampling": _nothing,
     "cdi": cdi,
     "health_events": events,
     "close": _nothing,
-    "open": lambda raw: _decode(raw, tuple[str, ...]),
+    "open": lambda raw: decoded(raw, OpenedBackend),
 }

@@ -87,7 +87,10 @@ class ProcessListener(Protocol):
 
 
 class VendorProcess:
-    """A started process and the connection to it. One call at a time; `open` is sent at the start."""
+    """A started process and the connection to it: one call and one sample at a time.
+
+    `open` is sent at the start.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,9 @@ class VendorProcess:
         printed = self.runner.printed
         self._output = None if printed is None else Output(printed, emit or logged(vendor.name))
         self._number = 1
-        self._reply: asyncio.Future[_Message] | None = None
+        #: What was asked and not answered, by number. A call that failed leaves; a sample stays until then.
+        self._asked: dict[int, asyncio.Future[_Message]] = {}
+        self._sample = 0
         self._transport: asyncio.WriteTransport | None = None
         self._send(
             {
@@ -138,13 +143,13 @@ class VendorProcess:
         if self._output is not None:
             self._output.follow()
         self._sock.setblocking(False)
-        self._reply = asyncio.get_running_loop().create_future()
+        self._asked[self._number] = asyncio.get_running_loop().create_future()
         self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=READ_AHEAD)
         self._transport = self._writer.transport
 
     async def opened(self, seconds: float) -> bytes:
         """Wait for the answer to `open`."""
-        return await self._answer("open", seconds)
+        return await self._answer("open", self._number, seconds)
 
     async def ask(self, call: str, args: Sequence[Any], seconds: float) -> bytes:
         """Make a call and return its answer as JSON.
@@ -153,16 +158,44 @@ class VendorProcess:
             CallRefused: The backend raised an exception.
             TimeoutError: There was no answer in time; the connection cannot be used any more.
         """
+        number = self._write(call, args)
+        try:
+            return await self._answer(call, number, seconds)
+        finally:
+            self._asked.pop(number, None)
+
+    @property
+    def samples(self) -> bool:
+        """Whether a sample was asked for and is not answered yet, whether or not its caller still waits."""
+        return self._sample in self._asked
+
+    async def sample(self, seconds: float) -> bytes:
+        """Ask for a sample beside the calls, while there is no other one; returns the answer as JSON.
+
+        Raises:
+            CallRefused: The process could not make samples at all.
+            TimeoutError: There was no answer in time; a late one is dropped.
+            VendorError: The process was given up meanwhile.
+        """
+        self._sample = self._write("sample", ())
+        return await self._answer("sample", self._sample, seconds)
+
+    def fail_sample(self, error: VendorError) -> None:
+        """Fail the sample that was asked for, since the process is given up."""
+        reply = self._asked.pop(self._sample, None)
+        if reply is not None and not reply.done():
+            reply.set_exception(error)
+
+    def _write(self, call: str, args: Sequence[Any]) -> int:
         self._number += 1
-        self._reply = asyncio.get_running_loop().create_future()
+        self._asked[self._number] = asyncio.get_running_loop().create_future()
         message = {"id": self._number, "call": call, "args": args}
         self._writer.write(msgspec.json.encode(message) + b"\n")
-        return await self._answer(call, seconds)
+        return self._number
 
-    async def _answer(self, call: str, seconds: float) -> bytes:
-        assert self._reply is not None
+    async def _answer(self, call: str, number: int, seconds: float) -> bytes:
         with anyio.fail_after(seconds):
-            message = await self._reply
+            message = await self._asked[number]
         if message.error is not None:
             raise CallRefused(self._vendor, call, message.error)
         return bytes(message.answer)
@@ -206,10 +239,10 @@ class VendorProcess:
             listener.blind(message.blind)
         elif message.id is None:
             listener.events(bytes(message.events))
-        elif self._reply is None or self._reply.done() or message.id != self._number:
+        elif (reply := self._asked.pop(message.id, None)) is None:
             raise failed(f"answered call {message.id}, which was not asked")
-        else:
-            self._reply.set_result(message)
+        elif not reply.done():
+            reply.set_result(message)
 
     async def gone(self) -> None:
         """Wait until the process has ended."""

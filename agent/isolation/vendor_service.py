@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.lowlevel
@@ -20,13 +21,19 @@ from agent.isolation.deadlines import MAKING, Deadlines
 from agent.isolation.vendor_event_queue import BURST, RATE, TURN_SECONDS, EventQueue
 from agent.isolation.vendor_memory_limit import LOOK_SECONDS
 from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
+from agent.isolation.vendor_sampling import Sampling
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
+
+if TYPE_CHECKING:
+    from agent.core.usage.usage_report import VendorSample
 
 log = structlog.get_logger()
 
 EVENTS_LOST = "events-lost"
 #: Calls that only read: a wrong answer costs the answer, not the process.
-TOLERATED = frozenset({"links", "usage", "cdi"})
+TOLERATED = frozenset({"links", "sample", "cdi"})
+#: Calls that are made only while no other call waits.
+PATIENT = frozenset({"start_sampling", "sample"})
 #: By the process's word for a refusal: the error for it.
 REFUSALS = {"refused": NotServable, "no-room": InsufficientRoom}
 
@@ -140,7 +147,10 @@ class Service:
         self._links = links
         self._specs = specs
         self._overrides: frozenset[str] = frozenset()
-        self._queue: asyncio.Queue[_Call] = asyncio.Queue()
+        self._sampling: Sampling | None = None
+        #: The calls that wait: the patient ones last, and else in the order of their numbers.
+        self._queue: asyncio.PriorityQueue[tuple[bool, int, _Call]] = asyncio.PriorityQueue()
+        self._numbers = itertools.count()
         self._waiting: set[_Call] = set()
         self._current_call = ""
         self._devices: tuple[Device, ...] = ()
@@ -210,13 +220,15 @@ class Service:
     async def _open(self) -> None:
         try:
             raw = await self.process.opened(self._deadlines.open)
-            self._overrides = frozenset(vendor_answers.decode("open", raw))
+            opened: vendor_answers.OpenedBackend = vendor_answers.decode("open", raw)
         except CallRefused as exc:
             raise self._refusal("open", exc) from exc
         except TimeoutError:
             raise vendor_process.failed(f"open did not return within {self._deadlines.open:g} s") from None
         except vendor_answers.WrongAnswer as exc:
             raise vendor_process.failed(f"open answered wrongly: {exc}") from exc
+        self._overrides = opened.methods
+        self._sampling = Sampling(self._vendor, self.process, opened, self._deadlines.sample, self.ask)
 
     async def _watch_process(self) -> None:
         """End the service when the process has ended, or uses too much memory.
@@ -236,20 +248,26 @@ class Service:
         """Queue a call and wait for its answer; a call is not made once its caller has gone."""
         call = _Call(method, args)
         self._waiting.add(call)
-        self._queue.put_nowait(call)
+        self._queue.put_nowait((method in PATIENT, next(self._numbers), call))
         try:
             return await call.answer
         finally:
             self._waiting.discard(call)
 
+    async def sample(self) -> VendorSample:
+        """Sample the use of the cards (`VendorSupervisor.sample`)."""
+        assert self._sampling is not None
+        return await self._sampling.sample()
+
     def _fail_calls(self, reason: str) -> None:
         for call in self._waiting:
             call.fail(VendorCrashed(self._vendor, reason))
+        self.process.fail_sample(VendorCrashed(self._vendor, reason))
 
     async def _answer_calls(self) -> None:
         """Make the queued calls one after another: the process has one thread for them."""
         while True:
-            call = await self._queue.get()
+            _, _, call = await self._queue.get()
             if not call.answer.done():
                 self._current_call = call.method
                 await self._make(call)

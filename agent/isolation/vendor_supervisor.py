@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -25,9 +25,12 @@ from agent.isolation.vendor_process import ContactLost, VendorProcess
 from agent.isolation.vendor_service import LinkCache, ReportSink, Service
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
+if TYPE_CHECKING:
+    from agent.core.usage.usage_report import VendorSample
+
 log = structlog.get_logger()
 
-CALLS = ("prepare", "release", "partitions", "usage")
+CALLS = ("prepare", "release", "partitions")
 
 
 class RestartBackoff:
@@ -57,7 +60,7 @@ class ProcessTiming(Struct, frozen=True):
 
 
 class VendorSupervisor:
-    """One vendor, for as long as the agent runs: `run` supervises its process, `call` makes a call.
+    """One vendor, for as long as the agent runs: `run` supervises its process, which `call` and `sample` ask.
 
     `directory` is for the backend's files; `memory_limit` is called before each start of a process.
     """
@@ -215,7 +218,7 @@ class VendorSupervisor:
                 await self._await_stuck(predecessor._stuck, lost)
 
     async def call(self, method: str, *args: Any) -> Any:
-        """Call the backend: prepare, release, partitions or usage.
+        """Call the backend: prepare, release or partitions.
 
         Raises:
             VendorTimeout: There was no answer in time; the process is replaced.
@@ -225,11 +228,28 @@ class VendorSupervisor:
         """
         if method not in CALLS:
             raise ValueError(f"{method!r} is not to be called; these are: {', '.join(CALLS)}")
+        return await self._open_service(method).ask(method, *args)
+
+    async def sample(self) -> VendorSample:
+        """Sample the use of the vendor's cards; one caller at a time.
+
+        Makes no other call wait, unless the library takes the calls of one thread alone: then the sample is
+        made when no other call waits, and a late one costs the process.
+
+        Raises:
+            SamplingEnded: Too many samples in a row were late; the next process samples again.
+            VendorTimeout: There was no answer in time, or the last sample is still unanswered.
+            VendorCrashed: The process ended before it answered.
+            VendorError: The vendor is not open, tells no use, or answered wrongly.
+        """
+        return await self._open_service("sample").sample()
+
+    def _open_service(self, method: str) -> Service:
         if self._service is None or not self._service.listed:
             is_absent = not self._was_open and (self._is_nothing_here or self._absence())
             error = VendorAbsent if is_absent else VendorError
             raise error(f"{self.vendor.name}: {method}: the vendor is not open: {self._trouble}")
-        return await self._service.ask(method, *args)
+        return self._service
 
     async def _serve_once(self) -> float:
         """Serve with one process until contact is lost; returns the seconds that it served."""

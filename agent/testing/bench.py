@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from agent.core.usage.usage_report import VendorSample
 from agent.isolation import vendor_answers
 from agent.isolation.vendor_process import BackendFailure, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, HealthEvent, Settings, Vendor
@@ -147,7 +148,9 @@ class Talk:
         self._listening: asyncio.Task[None] | None = None
         self._blind = False
         self.heard: asyncio.Queue[HealthEvent | BackendFailure] = asyncio.Queue()
-        self.overrides: tuple[str, ...] = ()
+        self.overrides: frozenset[str] = frozenset()
+        self.one_caller = False
+        self._samples_beside = False
 
     def begin(self) -> None:
         self._listening = asyncio.create_task(self._contact.listen(self))
@@ -165,14 +168,31 @@ class Talk:
 
     async def opened(self) -> None:
         raw = await self._or_the_end(self._contact.opened(PATIENCE))
-        self.overrides = vendor_answers.decode("open", raw)
+        opened: vendor_answers.OpenedBackend = vendor_answers.decode("open", raw)
+        self.overrides, self.one_caller = opened.methods, opened.one_caller
 
     def needs(self, method: str) -> None:
         if method not in self.overrides:
             raise NotMade(f"the backend has no {method}")
 
+    def needs_use(self) -> None:
+        """Raises NotMade: the backend tells nothing of use."""
+        if "processes" not in self.overrides:
+            self.needs("usage")
+
     async def ask(self, method: str, *args: Any, seconds: float = PATIENCE) -> Any:
         return vendor_answers.decode(method, await self._or_the_end(self._contact.ask(method, args, seconds)))
+
+    async def sample(self, seconds: float) -> VendorSample:
+        """Sample as the agent does: beside other calls, unless the library has one caller."""
+        if self.one_caller:
+            sample: VendorSample = await self.ask("sample", seconds=seconds)
+            return sample
+        if not self._samples_beside:
+            await self.ask("start_sampling")
+            self._samples_beside = True
+        raw = await self._or_the_end(self._contact.sample(seconds))
+        return vendor_answers.sample(raw)
 
     async def discover(self) -> tuple[Device, ...]:
         devices: tuple[Device, ...] = await self.ask("discover")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from agent.isolation import vendor_answers
+from agent.isolation.deadlines import Deadlines
 from agent.isolation.vendor_process import CallRefused, ContactLost
 from agent.testing.agent_half import (
     annotations_and_extended_resources_are_pure,
@@ -58,6 +59,7 @@ MARK = "c04f0c04f0c04f0c"
 WAIT = 0.5  # seconds of one wait for events
 #: Seconds by which a wait may be longer: a busy machine must not make a vendor fail.
 LATENESS = 5.0
+SAMPLE_SECONDS = Deadlines().sample + LATENESS
 EVENT_PATIENCE = 10.0  # seconds from a fault to its event
 
 
@@ -318,16 +320,36 @@ def _specified(specs: Mapping[str, str]) -> set[str]:
     return {f"{spec['kind']}={device['name']}" for spec in parsed for device in spec["devices"]}
 
 
-async def usage_names_listed_devices(bench: Bench) -> None:
-    """`usage` names listed devices, and no amount exceeds the device."""
+async def use_is_of_listed_devices(bench: Bench) -> None:
+    """`usage` and `processes` name listed devices or slices, and no figure is more than can be."""
     async with bench.opened() as talk:
-        talk.needs("usage")
+        talk.needs_use()
         memory = {device.uuid: device.memory for device in await talk.discover()}
-        usage = await talk.ask("usage")
-    for device_usage in usage:
-        uuid, used = device_usage.uuid, device_usage.memory_used
+        slices = await talk.ask("partitions") if "partitions" in talk.overrides else ()
+        sample = await talk.sample(SAMPLE_SECONDS)
+    memory.update({it.id: memory.get(it.uuid, 0) for it in slices})
+    complaints = "; ".join(f"`{method}`: {complaint}" for method, complaint in sample.complaints.items())
+    assert not complaints, complaints
+    usages, processes = sample.usages or (), sample.processes or ()
+    _check_memory(memory, [(it.uuid, it.memory_used) for it in usages])
+    _check_memory(memory, [(it.uuid, it.memory) for it in processes])
+    assert len({it.uuid for it in usages}) == len(usages), "`usage` names a device twice"
+
+
+def _check_memory(memory: Mapping[str, int], used: Sequence[tuple[str, int | None]]) -> None:
+    for uuid, size in used:
         assert uuid in memory, f"{uuid} is not listed"
-        assert not memory[uuid] or used <= memory[uuid], f"{uuid} uses {used} of {memory[uuid]} bytes"
+        assert not memory[uuid] or (size or 0) <= memory[uuid], f"{uuid} uses {size} of {memory[uuid]} bytes"
+
+
+async def use_is_told_in_time(bench: Bench) -> None:
+    """Use is told within the agent's deadline and five seconds, also while `discover` runs."""
+    async with bench.opened() as talk:
+        talk.needs_use()
+        await talk.discover()
+        await talk.sample(SAMPLE_SECONDS)
+        if not talk.one_caller:
+            await asyncio.gather(talk.discover(), talk.sample(SAMPLE_SECONDS))
 
 
 async def cdi_specs_follow_the_devices(bench: Bench) -> None:
@@ -435,7 +457,8 @@ CHECKS: tuple[Check, ...] = (
     formats_are_pure,
     doctor_checks_are_pure,
     cdi_specs_follow_the_devices,
-    usage_names_listed_devices,
+    use_is_of_listed_devices,
+    use_is_told_in_time,
     faults_become_events,
     repaired_watch_is_reported,
     readme_is_complete,

@@ -521,7 +521,10 @@ _ANSWERS: Mapping[str, Any] = {
     ],
     "links": [{"peer": "GPU-1", "lanes": 4, "distance": "switch"}],
     "partitions": [{"id": "s", "uuid": "GPU-0", "allocation": "abc"}],
-    "usage": [{"uuid": "GPU-0", "memory_used": 1, "utilization": 0.5}],
+    "sample": {
+        "usage": {"answer": [{"uuid": "GPU-0", "memory_used": 1, "power": 300.5, "ecc_errors": {"a": 1}}]},
+        "processes": {"answer": [{"uuid": "GPU-0", "pid": 4711, "memory": 1, "utilization": 0.5}]},
+    },
     "cdi": {"acme.com-gpu.json": "{}"},
 }
 

@@ -19,7 +19,7 @@ from agent.isolation.vendor_supervisor import ProcessTiming, VendorSupervisor
 from agent.vendor_api.agent import ContainerEdits, Device, HealthEvent, Settings, Vendor
 
 HERE = str(Path(__file__).parents[1])
-QUICK = Deadlines(open=30, discover=30, call=30, prepare=30, events=0.05, close=2, kill=5)
+QUICK = Deadlines(open=30, discover=30, call=30, sample=30, prepare=30, events=0.05, close=2, kill=5)
 
 
 class Recorder:

@@ -38,6 +38,10 @@ _entries = st.fixed_dictionaries(
         "allocation": _scalars,
         "memory_used": _numbers,
         "utilization": _numbers,
+        "pid": _numbers,
+        "memory": _numbers | _scalars,
+        "temperature": _numbers,
+        "ecc_errors": st.dictionaries(_texts, _numbers, max_size=3) | _json,
         "parent": _scalars,
         "slice": _scalars,
         "links": _json,
@@ -51,6 +55,14 @@ _entries = st.fixed_dictionaries(
 _specs = st.dictionaries(
     st.sampled_from(["v-x.json", "../x.json", ""]), st.sampled_from(["{}", "[", "1", "[[" * 9, "[" * 5000])
 )
+
+
+def sample_bytes() -> st.SearchStrategy[bytes]:
+    """An answer to `sample`: nearly right, or any answer."""
+    part = st.fixed_dictionaries({"answer": st.lists(_entries, max_size=4) | _json})
+    failed = st.fixed_dictionaries({"error": _scalars})
+    parts = st.dictionaries(st.sampled_from(["usage", "processes"]), part | failed | _json, max_size=2)
+    return parts.map(_bytes) | answer_bytes()
 
 
 def answer_bytes() -> st.SearchStrategy[bytes]:

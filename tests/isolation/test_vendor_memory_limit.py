@@ -176,13 +176,13 @@ async def test_a_leap_beyond_the_limit_is_refused_by_the_kernel_and_the_limit_na
 
 
 async def test_a_call_that_wants_too_much_memory_costs_its_caller_only_the_answer(sink: Recorder) -> None:
-    async with serving(sink, does={"usage": "leap"}, memory_limit=1024 * MIB) as process:
+    async with serving(sink, does={"partitions": "leap"}, memory_limit=1024 * MIB) as process:
         await sink.until(lambda: sink.lists)
 
-        with pytest.raises(VendorError, match="acme: usage: MemoryError"):
-            await process.call("usage")
+        with pytest.raises(VendorError, match="acme: partitions: MemoryError"):
+            await process.call("partitions")
 
-        assert await process.call("partitions") == ()
+        assert await process.call("release", "a") is None
 
 
 async def test_a_library_that_crashes_for_want_of_memory_is_told_with_what_it_had(

@@ -89,12 +89,12 @@ async def test_a_process_that_runs_has_no_secret_of_the_agents_environment(
 
 async def test_a_crash_is_noticed_though_a_forked_process_keeps_the_socket(sink: Recorder) -> None:
     short = Deadlines(call=2.0, close=0.01)
-    async with serving(sink, deadlines=short, does={"usage": "fork_and_segfault"}, every=100) as process:
+    async with serving(sink, deadlines=short, does={"partitions": "fork_and_segfault"}, every=100) as process:
         await sink.until(lambda: sink.lists)
         group = process.pid
 
         with pytest.raises(VendorError):
-            await process.call("usage")
+            await process.call("partitions")
         await sink.until(lambda: sink.losses)
 
         assert sink.losses[0] == (VendorState.FAILED, "killed by SIGSEGV")

@@ -26,7 +26,7 @@ from agent.isolation.vendor_process import ProcessListener, VendorProcess, faile
 from agent.isolation.vendor_service import LinkCache, Service
 from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.kubelet.rpc import as_status
-from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State, Usage
+from agent.vendor_api.agent import Fault, HealthEvent, Link, Partition, Request, State
 
 from .rig import QUICK, Flag, Recorder, serving, vendor
 
@@ -48,7 +48,6 @@ async def test_calls_are_answered_in_the_contracts_own_values(sink: Recorder, in
         made = await process.call("prepare", Request("a1", "acme.com/xpu", ("id-1",)), ("dev-a",))
 
         assert made == (Partition("a1-id-1", "dev-a"),)
-        assert await process.call("usage") == (Usage("dev-a", memory_used=1 << 30, utilization=0.5),)
         assert await process.call("release", "a1") is None
 
 
@@ -103,12 +102,12 @@ async def test_a_hang_is_told_and_replaced(call: str, sink: Recorder, flag: Flag
 
 async def test_a_hung_call_costs_its_caller_only_the_deadline(sink: Recorder) -> None:
     short = Deadlines(call=0.2, close=0.01)
-    async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
+    async with serving(sink, deadlines=short, does={"partitions": "hang"}) as process:
         await sink.until(lambda: sink.lists)
         first = process.pid
 
-        with pytest.raises(VendorTimeout, match=r"acme: usage did not return within 0\.2 s"):
-            await process.call("usage")
+        with pytest.raises(VendorTimeout, match=r"acme: partitions did not return within 0\.2 s"):
+            await process.call("partitions")
 
         await sink.until(lambda: sink.losses)
         listed = len(sink.lists)
@@ -117,11 +116,11 @@ async def test_a_hung_call_costs_its_caller_only_the_deadline(sink: Recorder) ->
 
 
 async def test_a_crash_fails_every_waiting_call(sink: Recorder) -> None:
-    async with serving(sink, does={"usage": "segfault"}) as process:
+    async with serving(sink, does={"partitions": "segfault"}) as process:
         await sink.until(lambda: sink.lists)
 
         results = await asyncio.gather(
-            process.call("usage"), process.call("partitions"), return_exceptions=True
+            process.call("partitions"), process.call("release", "a"), return_exceptions=True
         )
 
         assert [type(result) for result in results] == [VendorCrashed, VendorCrashed]
@@ -195,13 +194,14 @@ async def test_a_backend_that_nobody_gave_a_directory_has_none(sink: Recorder) -
     assert sink.lists[0][0].model == "None"
 
 
-async def test_a_wrong_answer_that_decides_nothing_costs_only_the_answer(sink: Recorder) -> None:
-    async with serving(sink, does={"usage": "nonsense"}) as process:
+async def test_a_wrong_answer_that_decides_nothing_costs_only_the_answer(
+    sink: Recorder, tmp_path: Path
+) -> None:
+    count = str(tmp_path / "count")
+    async with serving(sink, "Specified", count=count, does={"cdi": "nonsense"}) as process:
         await sink.until(lambda: sink.lists)
 
-        with pytest.raises(VendorError, match="usage answered wrongly"):
-            await process.call("usage")
-
+        assert "cdi answered wrongly" in sink.unmade[0]
         assert await process.call("partitions") == ()
         assert sink.losses == []
 
@@ -217,10 +217,12 @@ async def test_a_wrong_answer_of_prepare_costs_the_process(sink: Recorder) -> No
 
 
 async def test_a_caller_who_leaves_does_not_disturb_the_next(sink: Recorder, flag: Flag) -> None:
-    does = {"usage": "hang_while_flagged"}
+    does = {"prepare": "hang_while_flagged"}
     async with serving(sink, does=does, flag=str(flag), every=100) as process:
         await sink.until(lambda: sink.lists)
-        gone = asyncio.create_task(process.call("usage"))
+        gone = asyncio.create_task(
+            process.call("prepare", Request("a", "acme.com/xpu", ("id-1",)), ("dev-a",))
+        )
         await asyncio.sleep(0)
         next_one = asyncio.create_task(process.call("partitions"))
         await asyncio.sleep(0)
@@ -235,8 +237,8 @@ async def test_a_caller_who_leaves_does_not_disturb_the_next(sink: Recorder, fla
 async def test_calls_need_an_open_vendor(sink: Recorder) -> None:
     process = VendorSupervisor(vendor(), sink)
 
-    with pytest.raises(VendorError, match="acme: usage: the vendor is not open: not started yet"):
-        await process.call("usage")
+    with pytest.raises(VendorError, match="acme: partitions: the vendor is not open: not started yet"):
+        await process.call("partitions")
     with pytest.raises(ValueError, match="'discover' is not to be called"):
         await process.call("discover")
 
@@ -400,7 +402,9 @@ class Played:
     async def connect(self) -> None: ...
 
     async def opened(self, seconds: float) -> bytes:
-        return b"[]"
+        return b'{"methods": []}'
+
+    def fail_sample(self, error: VendorError) -> None: ...
 
     async def ask(self, call: str, args: Sequence[Any], seconds: float) -> bytes:
         self.listed.set()

@@ -306,12 +306,12 @@ async def test_a_process_stuck_in_the_kernel_is_told_and_not_joined_by_a_second(
 ) -> None:
     monkeypatch.setattr(backend_runner.ProcessRunner, "kill", lambda self: None)
     short = Deadlines(call=0.1, close=0.01, kill=0.01)
-    async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
+    async with serving(sink, deadlines=short, does={"partitions": "hang"}) as process:
         await sink.until(lambda: sink.lists)
         stuck = process.pid
         assert stuck is not None
         with pytest.raises(VendorTimeout):
-            await process.call("usage")
+            await process.call("partitions")
         await sink.until(lambda: len(sink.losses) >= 2)
         assert sink.losses[1][1].endswith(f"process {stuck} is killed but does not end")
         assert process.pid is None
@@ -433,10 +433,10 @@ def unkillable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def stuck(sink: Recorder) -> VendorSupervisor:
     """A vendor out of service whose process is still there."""
     short = Deadlines(call=0.1, close=0.01, kill=0.01)
-    async with serving(sink, deadlines=short, does={"usage": "hang"}) as process:
+    async with serving(sink, deadlines=short, does={"partitions": "hang"}) as process:
         await sink.until(lambda: sink.lists)
         with pytest.raises(VendorTimeout):
-            await process.call("usage")
+            await process.call("partitions")
         await eventually(lambda: process.status.stuck)
     return process
 

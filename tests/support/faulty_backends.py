@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ from agent.vendor_api.agent import (
     Link,
     NoRoom,
     Partition,
+    ProcessUsage,
     Request,
     RequestRefused,
     State,
@@ -62,11 +64,6 @@ class Good(Backend):
     def close(self) -> None:
         if "closed" in self.settings:
             Path(self.settings["closed"]).touch()
-
-    def usage(self) -> Sequence[Usage]:
-        return cast("Sequence[Usage]", self.act("usage")) or (
-            Usage("dev-a", memory_used=1 << 30, utilization=0.5),
-        )
 
     def prepare(self, request: Request, uuids: Sequence[str]) -> Sequence[Partition]:
         return self.act("prepare") or [Partition(f"{request.allocation}-{request.ids[0]}", uuids[0])]
@@ -269,6 +266,61 @@ class Linked(Good):
             file.write(f"{uuid}\n")
         self.act("links")
         return [Link(device.uuid, lanes=4) for device in GOOD if device.uuid != uuid]
+
+
+class Used(Good):
+    """Tells which process uses the first device. Events come all the time."""
+
+    def usage(self) -> Sequence[Usage]:
+        return cast("Sequence[Usage]", self.act("usage")) or [Usage("dev-a", memory_used=1 << 30)]
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        return cast("Sequence[ProcessUsage]", self.act("processes")) or [
+            ProcessUsage("dev-a", 4711, 1 << 29, 0.5)
+        ]
+
+    def health_events(self, timeout: float) -> Sequence[HealthEvent]:
+        time.sleep(0.01)
+        return (HealthEvent("dev-a", Fault(f"xid-{time.monotonic_ns()}")),)
+
+    def close(self) -> None:
+        if "closed" in self.settings:
+            text = "in use" if self.sampling else "at rest"
+            Path(self.settings["closed"]).write_text(text)
+
+    sampling = False
+
+    def do_take_a_moment(self) -> None:
+        self.sampling = True
+        Path(self.settings["began"]).touch()
+        time.sleep(0.1)
+        self.sampling = False
+
+    def do_many_processes(self) -> Any:
+        return [ProcessUsage("dev-a", 1 + it, 1 << 20, 0.01) for it in range(10_000)]
+
+    def do_endless(self) -> Any:
+        return [ProcessUsage("dev-a" * 20, 1 + it) for it in range(30_000)]
+
+    def do_strange(self) -> Any:
+        return [ProcessUsage("dev-z", 5)]
+
+    def do_twice(self) -> Any:
+        return [Usage("dev-a", 1), Usage("dev-a", 2)]
+
+    def do_absurd(self) -> Any:
+        return [ProcessUsage("dev-a", 5, -1, float("nan")), ProcessUsage("dev-b", 6, 1, 0.25)]
+
+
+class UsedByOne(Used):
+    """Has one caller; notes the calls, and whether the main thread makes them, in the file `count`."""
+
+    one_caller = True
+
+    def act(self, call: str) -> Any:
+        with Path(self.settings["count"]).open("a") as file:
+            file.write(f"{call} {threading.current_thread() is threading.main_thread()}\n")
+        return super().act(call)
 
 
 class Unloadable(Good):

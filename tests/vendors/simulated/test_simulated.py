@@ -324,7 +324,6 @@ async def test_the_simulated_vendor_keeps_the_contract(scenario: Scenario, tmp_p
         "the vendor has no annotations and no extended resources",
         "the vendor has no formats",
         "the vendor has no checks of the doctor",
-        "the backend has no usage",
     ]
 
 

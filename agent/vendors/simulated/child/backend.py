@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -18,9 +18,12 @@ from agent.vendor_api.backend import (
     HealthEvent,
     Link,
     Partition,
+    ProcessUsage,
     Request,
     RequestRefused,
+    Usage,
 )
+from agent.vendors.simulated.child.registered_processes import registered
 from agent.vendors.simulated.child.scenario import ScenarioContent, cards, parse
 from agent.vendors.simulated.child.slices import SliceFile
 from agent.vendors.simulated.shared.cdi_spec import SPEC, spec
@@ -98,6 +101,21 @@ class SimulatedBackend(Backend):
         self._behave("cdi")
         return {SPEC: spec(self.partitions())} if self.settings.get("cdi") else {}
 
+    def usage(self) -> Sequence[Usage]:
+        scenario = self._behave("usage")
+        used = {it.uuid: it for it in _used(scenario.devices, self._processes(scenario))}
+        scripted = {
+            uuid: replace(used.get(uuid, Usage(uuid)), **figures) for uuid, figures in scenario.usage.items()
+        }
+        return tuple({**used, **scripted}.values())
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        return self._processes(self._behave("processes"))
+
+    def _processes(self, scenario: ScenarioContent) -> tuple[ProcessUsage, ...]:
+        more = registered(Path(scenario.registrations)) if scenario.registrations else ()
+        return (*scenario.processes, *more)
+
     def _device(self, device: Device, due: bool | None) -> Device:
         # No node has /dev/xpu0, and a container with a missing device node never starts.
         paths = device.paths if self.settings.get("deviceNodes") else ()
@@ -150,3 +168,15 @@ class SimulatedBackend(Backend):
         except FileNotFoundError:
             return self._stamp_reported  # `discover` reports the missing file
         return (status.st_mtime_ns, status.st_ino, status.st_size)
+
+
+def _used(devices: Sequence[Device], processes: Sequence[ProcessUsage]) -> Iterator[Usage]:
+    """The use of each device by the processes on it."""
+    for device in devices:
+        here = [it for it in processes if it.uuid == device.uuid]
+        yield Usage(
+            device.uuid,
+            memory_used=sum(it.memory or 0 for it in here),
+            memory_total=device.memory,
+            utilization=min(1.0, sum(it.utilization or 0.0 for it in here)),
+        )

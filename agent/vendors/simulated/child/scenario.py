@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.vendor_api.backend import PCIE_ROOT, Device, Distance, Fault, Link, Proof, State
+from agent.vendor_api.backend import (
+    PCIE_ROOT,
+    Device,
+    Distance,
+    Fault,
+    Link,
+    ProcessUsage,
+    Proof,
+    State,
+)
+from agent.vendors.simulated.child.registered_processes import process_usage
 
 MEMORY = 80 << 30
 MODEL = "Simulated H100 80GB"
@@ -30,6 +40,9 @@ class ScenarioContent:
     links_delay: float = 0.0  # seconds
     leak: int = 0  # bytes that each `discover` allocates and never frees
     refuse: str = ""  # why `prepare` refuses each request
+    usage: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # uuid to figures of `Usage`
+    processes: tuple[ProcessUsage, ...] = ()
+    registrations: str = ""  # the directory in which more processes register
 
 
 def parse(raw: Mapping[str, Any]) -> ScenarioContent:
@@ -46,6 +59,9 @@ def parse(raw: Mapping[str, Any]) -> ScenarioContent:
         links_delay=raw.get("links_delay", 0.0),
         leak=raw.get("leak", 0),
         refuse=raw.get("refuse") or "",
+        usage=raw.get("usage", {}),
+        processes=tuple(process_usage(it) for it in raw.get("processes", ())),
+        registrations=raw.get("registrations") or "",
     )
 
 
@@ -183,6 +199,18 @@ class Scenario:
     def refuse(self, why: str) -> None:
         """Refuse to make slices, for this reason. An empty reason allows slices again."""
         self.change(refuse=why)
+
+    def use(self, uuid: str, **figures: Any) -> None:
+        """Give a card these figures of `Usage`, in place of those that follow from the processes on it."""
+        self.change(usage={**self.read().get("usage", {}), uuid: figures})
+
+    def run(self, *processes: Mapping[str, Any]) -> None:
+        """Let these processes use the cards, and no others. Each has the fields of `ProcessUsage`."""
+        self.change(processes=processes)
+
+    def register_in(self, directory: Path) -> None:
+        """Let processes register themselves by files in this directory."""
+        self.change(registrations=str(directory))
 
     def hang(self, call: str | None) -> None:
         """Let this call of the backend hang until `hang` names another one, or None."""
