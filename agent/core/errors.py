@@ -322,6 +322,16 @@ class VendorTimeout(VendorError):
         super().__init__(f"{vendor}: {call} did not return within {seconds:g} s")
 
 
+class SamplingEnded(VendorError):
+    """Raised for a sample of use after too many late ones, until the vendor's process is replaced."""
+
+    def __init__(self, vendor: str, missed: int, seconds: float) -> None:
+        super().__init__(
+            f"{vendor}: sampling has ended until the vendor's process is replaced: {missed} samples in a row "
+            f"did not return within {seconds:g} s"
+        )
+
+
 class VendorCrashed(VendorError):
     """Raised when the vendor's process ended during a call."""
 

@@ -43,23 +43,29 @@ class Accounts(Struct, frozen=True):
     unknown: Mapping[str, int] = field(default_factory=dict)
 
 
-class Processes(Struct, frozen=True):
-    """The processes of a sample, as the node knows them. A process that has ended is in no mapping."""
+class KnownSample(Struct, frozen=True):
+    """A sample of one vendor, with what the node says of its processes."""
 
-    by_pid: Mapping[int, NodeProcess] = field(default_factory=dict)
+    sample: VendorSample
+    #: By pid. A process that has ended is not there.
+    processes: Mapping[int, NodeProcess] = field(default_factory=dict)
     #: The pods that have a directory of logs, by uid.
     logs: Mapping[str, PodName] = field(default_factory=dict)
     #: Where containers had an allocation when the sample was taken.
     held: frozenset[Place] = frozenset()
 
 
-def accounts(samples: Mapping[str, VendorSample], processes: Processes, promises: Promises) -> Accounts:
+def accounts(samples: Mapping[str, KnownSample], promises: Promises) -> Accounts:
     """The accounts by the last sample of each vendor, and by the allocations as of now."""
-    names = PodNames(promises.scene.candidates, holder_names(promises.in_use), processes.logs)
-    holdings = {vendor: _Holdings(vendor, sample, promises) for vendor, sample in samples.items()}
+    holders = holder_names(promises.in_use)
     found = [
-        _VendorAccount(vendor, samples[vendor], processes, holding, names).made()
-        for vendor, holding in holdings.items()
+        _VendorAccount(
+            vendor,
+            known,
+            _Holdings(vendor, known.sample, promises),
+            PodNames(promises.scene.candidates, holders, known.logs),
+        ).made()
+        for vendor, known in samples.items()
     ]
     unknown = Counter({"owner": 0, "memory": 0, "utilization": 0})
     for account in found:
@@ -72,11 +78,9 @@ def accounts(samples: Mapping[str, VendorSample], processes: Processes, promises
     )
 
 
-def held_places(samples: Mapping[str, VendorSample], promises: Promises) -> frozenset[Place]:
-    """Where containers have an allocation now, for `Processes.held`."""
-    return frozenset(
-        place for vendor, sample in samples.items() for place in _Holdings(vendor, sample, promises).by_place
-    )
+def held_places(vendor: str, sample: VendorSample, promises: Promises) -> frozenset[Place]:
+    """Where containers have an allocation now, for `KnownSample.held`."""
+    return frozenset(_Holdings(vendor, sample, promises).by_place)
 
 
 class _Holdings:
@@ -148,18 +152,17 @@ class _Holdings:
 class _VendorAccount:
     """The account of one vendor's cards."""
 
-    def __init__(
-        self, vendor: str, sample: VendorSample, node: Processes, holdings: _Holdings, names: PodNames
-    ) -> None:
+    def __init__(self, vendor: str, known: KnownSample, holdings: _Holdings, names: PodNames) -> None:
         self._vendor = vendor
-        self._node = node
+        self._known = known
         self._holdings = holdings
         self._names = names
-        self._tells_processes = sample.processes is not None
+        processes = known.sample.processes
+        self._tells_processes = processes is not None
         self._unknown: Counter[str] = Counter()
         #: The processes on each card.
         self._on_card: dict[str, list[ProcessUsage]] = defaultdict(list)
-        for process in _merged(sample.processes or (), holdings):
+        for process in _merged(processes or (), holdings):
             self._on_card[process.uuid].append(process)
 
     def made(self) -> Accounts:
@@ -174,7 +177,7 @@ class _VendorAccount:
     def _charge(self, card: _Charged, processes: Iterable[ProcessUsage]) -> Iterator[ProcessUse]:
         """Charge the owner of each process on one card."""
         for process in processes:
-            known = self._node.by_pid.get(process.pid)
+            known = self._known.processes.get(process.pid)
             if known is None:  # it ended after the sample
                 card.is_measured = False
                 continue
@@ -211,7 +214,7 @@ class _VendorAccount:
         if container in holders:
             return uid, container, uuid
         # The allocation by which it got the card is over, so the container is shown no more.
-        had = {name for held, name, where in self._node.held if (held, where) == (uid, uuid)}
+        had = {name for held, name, where in self._known.held if (held, where) == (uid, uuid)}
         is_over = container in had or (not container and not holders and had)
         return None if is_over else (uid, container, uuid)
 

@@ -21,7 +21,7 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.usage.card_accounts import Accounts, Processes, accounts, held_places
+from agent.core.usage.card_accounts import Accounts, KnownSample, accounts, held_places
 from agent.core.usage.cgroup_paths import CgroupOwner, Kind
 from agent.core.usage.process_owners import NodeProcess
 from agent.core.usage.usage_report import CardUse, ContainerUse, VendorSample
@@ -108,8 +108,8 @@ def account(
     logs: Mapping[str, tuple[str, str]] | None = None,
 ) -> Accounts:
     """The accounts of a sample that was taken `then`."""
-    samples = {"acme": sample}
-    return accounts(samples, Processes(known, logs or {}, held_places(samples, then or now)), now)
+    held_then = held_places("acme", sample, then or now)
+    return accounts({"acme": KnownSample(sample, known, logs or {}, held_then)}, now)
 
 
 def by_name(found: Accounts) -> dict[tuple[str, str, str], ContainerUse]:
