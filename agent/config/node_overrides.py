@@ -22,7 +22,7 @@ from agent.vendor_api.config_inputs import Path, YamlNode
 from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
-_SETS = ("agent", "vendors", "report")
+_SETS = ("agent", "vendors", "report", "usage", "metrics")
 _NOWHERE = (
     "needs this Node's labels, and there is no API server to ask for them; run the agent in the cluster or "
     "with --kubeconfig, or match by names"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
 from typing import get_args
+
+from msgspec import Struct
 
 from agent.config.http_address import parse_address
 from agent.config.settings import (
@@ -37,8 +38,7 @@ MINUTE, HOUR = 60, 3600
 _VENDOR = re.compile(LABEL)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One error or warning, and the key that it is about."""
 
     path: Path

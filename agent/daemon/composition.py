@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import anyio
 import anyio.to_thread
@@ -39,6 +39,7 @@ from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
 from agent.daemon.registration.wait_for_pods import PodSync
 from agent.daemon.save_triggers import StateSaver
+from agent.daemon.usage_switch import UsageSwitch
 from agent.daemon.vendor_hardware import VendorHardware
 from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
@@ -55,6 +56,9 @@ from agent.state.last_config import LastConfigKeeper, last_config
 from agent.state.recalled_state import recalled
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Vendor
+
+if TYPE_CHECKING:
+    from agent.daemon.usage.usage_sampler import SampledVendor
 
 
 def steady_clock() -> Callable[[], float]:
@@ -220,6 +224,13 @@ class Composition:
             self._node_locks.look_again,
             PodWaiter(node.plan, self._promises, self.pod_state),
         )
+        self.usage = UsageSwitch(
+            self.config,
+            lambda: cast("Mapping[str, SampledVendor]", self.vendors.processes),
+            self._promises,
+            self._clock,
+            settings.state_dir,
+        )
         self._gate = RegistrationGate(
             self.other_plugins.closed, self.other_plugins.changes, self._before_registration
         )
@@ -251,6 +262,7 @@ class Composition:
             self._hardware.follow_specs,
             self.publisher.run,
             self._last_config.run,
+            self.usage.run,
         ]
         try:
             async with anyio.create_task_group() as group:

@@ -254,7 +254,7 @@ def test_http_is_switched_off(http: str) -> None:
         ("vendor: {}", "xpu.yaml:1: vendor: unknown key; did you mean 'vendors'?"),
         (
             "zzz: {}",
-            "xpu.yaml:1: zzz: unknown key; known here: agent, flags, imex, nodes, report, resources, ",
+            "xpu.yaml:1: zzz: unknown key; known here: agent, flags, imex, metrics, nodes, report, ",
         ),
         ("sharin: {}", "xpu.yaml:1: sharin: unknown key; did you mean 'sharing'?"),
         (
@@ -761,6 +761,13 @@ def test_the_effective_configuration_has_every_default() -> None:
             "vendor": "",
             "deviceInfosDir": "/var/run/koordlet/xpu-device-infos",
         },
+        "usage": {
+            "enabled": False,
+            "interval": 5.0,
+            "limitExceeded": {"by": 0.05, "for": 30.0},
+            "idle": {"event": False, "after": 1800.0},
+        },
+        "metrics": {"compat": []},
     }
 
 
