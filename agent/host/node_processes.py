@@ -33,37 +33,55 @@ class ReadProcesses(Struct, frozen=True):
     trouble: str = ""
 
 
+class _Known(Struct, frozen=True):
+    """A process that was read."""
+
+    #: Number and time of the inode of /proc/PID. The kernel never gives the inode to another process, and may
+    #: make another one for the same process. Source: Linux, fs/proc/base.c, pid_revalidate.
+    inode: tuple[int, int]
+    #: In ticks since the boot, as it is written.
+    started: bytes
+    process: NodeProcess
+
+
 class ProcessReader:
-    """Reads which container has a process. A known process costs one read of its start time.
+    """Reads which container has a process. A known process costs one look at its directory.
 
     A pid can come again, so a process is known by its pid and its start time.
     """
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = os.fspath(proc)
-        #: Pid to the start time, in ticks since the boot, and what was read of the process.
-        self._known: dict[int, tuple[bytes, NodeProcess]] = {}
+        self._known: dict[int, _Known] = {}
 
     def read(self, pids: Collection[int]) -> ReadProcesses:
         """The processes with these pids. A process that has ended is left out."""
-        known: dict[int, tuple[bytes, NodeProcess]] = {}
+        known: dict[int, _Known] = {}
         trouble = ""
         for pid in pids:
-            started = self._stat(pid)
-            if started is None:
-                continue
             before = self._known.get(pid)
-            if before is not None and before[0] == started[0]:
+            inode = self._inode(pid)
+            if before is not None and before.inode == inode:
                 known[pid] = before
-                continue
-            process, why = self._new(pid, started[1])
-            # Between the two reads, the pid may have come again for another process.
-            if self._stat(pid) == started:
-                known[pid] = started[0], process
-                trouble = trouble or why
+            elif inode is not None and (started := self._stat(pid)) is not None:
+                process, why = before.process if before is not None else NodeProcess(UNKNOWN), ""
+                if before is None or before.started != started[0]:
+                    process, why = self._new(pid, started[1])
+                # Between the reads, the pid may have come again for another process.
+                if self._inode(pid) == inode:
+                    known[pid] = _Known(inode, started[0], process)
+                    trouble = trouble or why
         # What could not be seen is looked at again.
-        self._known = {pid: it for pid, it in known.items() if it[1].owner.kind is not Kind.UNKNOWN}
-        return ReadProcesses({pid: process for pid, (_, process) in known.items()}, trouble)
+        self._known = {pid: it for pid, it in known.items() if it.process.owner.kind is not Kind.UNKNOWN}
+        return ReadProcesses({pid: it.process for pid, it in known.items()}, trouble)
+
+    def _inode(self, pid: int) -> tuple[int, int] | None:
+        """Number and time of the inode of the process's directory; None if there is no process."""
+        try:
+            status = os.stat(f"{self._proc}/{pid}")
+        except OSError:
+            return None
+        return status.st_ino, status.st_ctime_ns
 
     def _new(self, pid: int, name: str) -> tuple[NodeProcess, str]:
         """What can be read of a process, and why its owner cannot be read."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,14 +30,14 @@ class Proc:
 
     def has(self, pid: int, cgroup: str = IN_POD, name: str = "python3", started: int = 100) -> None:
         directory = self.path / str(pid)
-        directory.mkdir(exist_ok=True)
+        shutil.rmtree(directory, ignore_errors=True)  # another process has another directory
+        directory.mkdir()
         (directory / "cgroup").write_text(cgroup)
         zeros = " ".join(["0"] * 18)
         (directory / "stat").write_text(f"{pid} ({name}) S {zeros} {started} 0 0 0\n")
 
     def ends(self, pid: int) -> None:
-        for name in ("cgroup", "stat"):
-            (self.path / str(pid) / name).unlink()
+        shutil.rmtree(self.path / str(pid))
 
     def owners(self, *pids: int) -> dict[int, CgroupOwner]:
         return {pid: it.owner for pid, it in self.reader.read(pids).processes.items()}
@@ -60,17 +61,21 @@ def test_a_name_with_any_character_hides_no_start_time(proc: Proc, name: str) ->
     assert proc.reader.read({7}).processes[7].name == name
 
 
-def test_a_known_process_costs_one_read(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_known_process_is_not_read_again(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
     proc.has(7)
     proc.owners(7)
     opened: list[str] = []
     real = os.open
 
-    def counted(path: str, flags: int) -> int:
+    def counted(path: str, *args: int) -> int:
         opened.append(path)
-        return real(path, flags)
+        return real(path, *args)
 
     monkeypatch.setattr(os, "open", counted)
+    assert proc.owners(7) == {7: CgroupOwner(Kind.POD, UID, ID)}
+    assert opened == []
+    # The kernel forgot the directory's inode. The start time says that the process is the same one.
+    (proc.path / "7" / "new").mkdir()
     assert proc.owners(7) == {7: CgroupOwner(Kind.POD, UID, ID)}
     assert opened == [str(proc.path / "7" / "stat")]
 

@@ -53,6 +53,8 @@ def granted(
 def together(limits: Iterable[Limits]) -> Limits:
     """What one container was granted of a card by all its resources there."""
     granted_limits = tuple(limits)
+    if len(granted_limits) == 1:
+        return granted_limits[0]
     memory = [it.memory for it in granted_limits if it.memory is not None]
     compute = [it.compute for it in granted_limits if it.compute is not None]
     return Limits(sum(memory) if memory else None, min(1.0, sum(compute)) if compute else None)
@@ -61,6 +63,8 @@ def together(limits: Iterable[Limits]) -> Limits:
 def _measured(allocation: Allocation, uuid: str, amounts: CardAmounts) -> Part | None:
     """The part of the card by the parameters of the answer; None where its IDs say the part."""
     if allocation.handed is None:
+        if allocation.claim is None:
+            return None
         return amounts.amount_of_claim(allocation.claim, uuid, len({*allocation.cards}))
     if not allocation.handed:
         return None

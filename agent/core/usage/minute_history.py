@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -65,14 +65,14 @@ class UsageHistory:
                 key: it for key, it in self._minutes.items() if it.keep(minute - MINUTES + 1, minute)
             }
         used = {(it.namespace, it.pod, it.container, it.uuid): it for it in containers}
-        left_out = 0
+        new = [key for key in used if key not in self._minutes]
+        self._make_room(len(new), used)
+        room = max(0, MAX_HISTORIES - len(self._minutes))
+        self._minutes.update((key, _Minutes(minute)) for key in new[:room])
+        self.left_out = len(new[room:])
         for key, use in used.items():
-            if key not in self._minutes and not self._makes_room(used):
-                left_out += 1
-                continue
-            minutes = self._minutes.setdefault(key, _Minutes(minute))
-            minutes.add(minute, use.memory, use.utilization)
-        self.left_out = left_out
+            if (minutes := self._minutes.get(key)) is not None:
+                minutes.add(minute, use.memory, use.utilization)
 
     def of(self, namespace: str, pod: str, container: str, uuid: str) -> Sequence[Minute]:
         """The known minutes of a container on a card, oldest first; a minute without a sample is left out."""
@@ -87,14 +87,13 @@ class UsageHistory:
         """All histories, for a file."""
         return tuple(it.saved(key) for key, it in self._minutes.items())
 
-    def _makes_room(self, used: Iterable[Key]) -> bool:
-        """Make room for one more history: of the containers that ended, the first one's goes."""
-        if len(self._minutes) < MAX_HISTORIES:
-            return True
-        ended = self._minutes.keys() - set(used)
-        if ended:
-            del self._minutes[min(ended, key=lambda it: (self._minutes[it].last, it))]
-        return bool(ended)
+    def _make_room(self, count: int, used: Mapping[Key, ContainerUse]) -> None:
+        """Make room for so many histories: of containers that ended, those that ended first lose theirs."""
+        excess = len(self._minutes) + count - MAX_HISTORIES
+        if excess > 0:
+            ended = sorted((it.last, key) for key, it in self._minutes.items() if key not in used)
+            for _, key in ended[:excess]:
+                del self._minutes[key]
 
 
 class _Minutes:

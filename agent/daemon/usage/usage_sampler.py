@@ -133,6 +133,7 @@ class UsageSampler:
         vendor.last = last
         self._set_status(vendor, SamplingStatus(name, at, error, tells_processes=tells))
         if self._known.get(name) is vendor:
+            await self._make_accounts()
             self._note()
 
     def _set_status(self, vendor: _Vendor, status: SamplingStatus) -> None:
@@ -159,7 +160,7 @@ class UsageSampler:
         trouble = (read.trouble,) if read.trouble else ()
         if pids and not read.processes:
             trouble = (f"none of {len(pids)} processes is in /proc: the agent does not see the host's pids",)
-        held = held_places(name, sample, self._promises())
+        held = await anyio.to_thread.run_sync(held_places, name, sample, self._promises())
         return KnownSample(sample, read.processes, self._logs, held), trouble
 
     def _note(self) -> None:
@@ -184,14 +185,25 @@ class UsageSampler:
             if name in vendors and it.last is not None and (it.status.at or 0.0) > oldest
         }
 
+    async def _make_accounts(self) -> None:
+        """Make the accounts by a new sample in a thread: with a thousand containers that takes 20 ms."""
+        fresh, promises = self._fresh(), self._promises()
+        found = await anyio.to_thread.run_sync(accounts, fresh, promises)
+        self._made = _parts(fresh, promises), found
+
     def _accounts(self) -> Accounts:
         """The accounts, made again where a sample, an allocation, a pod or a card has changed."""
         fresh, promises = self._fresh(), self._promises()
-        scene = promises.scene
-        parts = (*fresh.values(), promises.in_use, scene.candidates, scene.plan, scene.snapshot)
+        parts = _parts(fresh, promises)
         if self._made is None or not _same(self._made[0], parts):
             self._made = parts, accounts(fresh, promises)
         return self._made[1]
+
+
+def _parts(fresh: Mapping[str, KnownSample], promises: Promises) -> tuple[object, ...]:
+    """All that accounts are made from."""
+    scene = promises.scene
+    return (*fresh.values(), promises.in_use, scene.candidates, scene.plan, scene.snapshot)
 
 
 def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:

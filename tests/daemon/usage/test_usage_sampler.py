@@ -68,7 +68,7 @@ class Node:
 
     def has(self, pid: int, uid: str = UID, started: int = 1) -> None:
         directory = self.proc / str(pid)
-        directory.mkdir(exist_ok=True)
+        directory.mkdir()
         (directory / "cgroup").write_text(f"0::/kubepods/pod{uid}/{'ab' * 32}")
         (directory / "stat").write_text(f"{pid} (python3) S {'0 ' * 18}{started} 0")
 
