@@ -80,7 +80,7 @@ MEANINGS: Mapping[str, str] = {
         "How long an allocation that was just answered, and a slice that was just found without an owner, is "
         "left alone, 1 s to 1 h. The kubelet may know of it a moment later."
     ),
-    "usage": "Which containers use how much of which card, below.",
+    "usage": "How much each container uses of each card, below.",
     "usage.enabled": (
         "Whether the vendors' libraries are asked which processes use the cards. The agent then has to see "
         "the host's processes: in the chart `usage.enabled` says so."

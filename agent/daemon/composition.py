@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -56,9 +56,6 @@ from agent.state.last_config import LastConfigKeeper, last_config
 from agent.state.recalled_state import recalled
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Vendor
-
-if TYPE_CHECKING:
-    from agent.daemon.usage.usage_sampler import SampledVendor
 
 
 def steady_clock() -> Callable[[], float]:
@@ -226,7 +223,7 @@ class Composition:
         )
         self.usage = UsageSwitch(
             self.config,
-            lambda: cast("Mapping[str, SampledVendor]", self.vendors.processes),
+            self.vendors,
             self._promises,
             self._clock,
             settings.state_dir,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.to_thread
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from agent.core.usage.usage_alarms import UsageAlarm
     from agent.core.usage.usage_report import UsageReport
     from agent.daemon.usage.usage_sampler import SampledVendor, UsageSampler
+    from agent.daemon.vendors_in_service import VendorsInService
 
 
 class UsageSwitch:
@@ -28,12 +29,12 @@ class UsageSwitch:
     def __init__(
         self,
         config: Cell[ConfigState],
-        vendors: Callable[[], Mapping[str, SampledVendor]],
+        vendors: VendorsInService,
         promises: Callable[[], Promises],
         clock: Callable[[], float],
         state_dir: Path,
     ) -> None:
-        """`vendors`: the processes in service. `clock`: Unix time that never jumps."""
+        """`clock`: Unix time that never jumps."""
         self._config = config
         self._vendors = vendors
         self._promises = promises
@@ -74,6 +75,9 @@ class UsageSwitch:
         state = self._config.value
         return state.config.usage.enabled and not state.waiting
 
+    def _processes(self) -> Mapping[str, SampledVendor]:
+        return cast("Mapping[str, SampledVendor]", self._vendors.processes)
+
     def _config_in_force(self) -> Config:
         return self._config.value.config
 
@@ -85,9 +89,9 @@ class UsageSwitch:
         from agent.state.usage_history_file import UsageHistoryFile
 
         file = UsageHistoryFile(self._state_dir)
-        history = await anyio.to_thread.run_sync(file.read)
+        history = await anyio.to_thread.run_sync(file.read, abandon_on_cancel=True)
         sampler = self._sampler = UsageSampler(
-            self._vendors, self._promises, self._config_in_force, self._clock, history
+            self._processes, self._promises, self._config_in_force, self._clock, history
         )
         async with anyio.create_task_group() as group:
             group.start_soon(for_ever, sampler.run)

@@ -33,7 +33,7 @@ class ReadProcesses(Struct, frozen=True):
     trouble: str = ""
 
 
-class _Known(Struct, frozen=True):
+class _KnownProcess(Struct, frozen=True):
     """A process that was read."""
 
     #: Number and time of the inode of /proc/PID. The kernel never gives the inode to another process, and may
@@ -52,11 +52,11 @@ class ProcessReader:
 
     def __init__(self, proc: Path = PROC) -> None:
         self._proc = os.fspath(proc)
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _KnownProcess] = {}
 
     def read(self, pids: Collection[int]) -> ReadProcesses:
         """The processes with these pids. A process that has ended is left out."""
-        known: dict[int, _Known] = {}
+        known: dict[int, _KnownProcess] = {}
         trouble = ""
         for pid in pids:
             before = self._known.get(pid)
@@ -69,7 +69,7 @@ class ProcessReader:
                     process, why = self._new(pid, started[1])
                 # Between the reads, the pid may have come again for another process.
                 if self._inode(pid) == inode:
-                    known[pid] = _Known(inode, started[0], process)
+                    known[pid] = _KnownProcess(inode, started[0], process)
                     trouble = trouble or why
         # What could not be seen is looked at again.
         self._known = {pid: it for pid, it in known.items() if it.process.owner.kind is not Kind.UNKNOWN}

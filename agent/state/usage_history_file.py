@@ -21,7 +21,7 @@ MAX_BYTES = 8 << 20
 
 
 class UsageHistoryFile:
-    """The file, 0600. A broken one is set aside, and the history begins anew."""
+    """The file, 0600. A broken one is set aside, and the history begins empty."""
 
     def __init__(self, state_dir: Path) -> None:
         shape = tuple[SavedMinutes, ...]
@@ -32,7 +32,7 @@ class UsageHistoryFile:
         try:
             return _history(self._file.read() or ())
         except Unusable as exc:
-            moved = set_aside(self._file.path, exc, "the history of use begins anew")
+            moved = set_aside(self._file.path, exc, "the history of use begins empty")
             log.warning("usage history set aside", error=moved.message)
             return UsageHistory()
 

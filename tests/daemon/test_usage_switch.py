@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from core.usage.cards_in_use import CARD, GIB, card, held, moment
 from support.waiting import eventually
@@ -17,6 +19,7 @@ from agent.config import Config, ConfigState, UsageSettings
 from agent.core.cell import Cell
 from agent.core.usage.usage_report import VendorSample
 from agent.daemon.usage_switch import UsageSwitch
+from agent.daemon.vendors_in_service import VendorsInService
 from agent.state.usage_history_file import NAME
 
 
@@ -32,7 +35,8 @@ def state(*, enabled: bool) -> ConfigState:
 @asynccontextmanager
 async def running(config: Cell[ConfigState], path: Path, *pods: str) -> AsyncIterator[UsageSwitch]:
     now = moment(*map(held, pods or ("p",)))
-    switch = UsageSwitch(config, lambda: {"acme": Vendor()}, lambda: now, lambda: 1e9, path)
+    vendors = cast("VendorsInService", SimpleNamespace(processes={"acme": Vendor()}))
+    switch = UsageSwitch(config, vendors, lambda: now, lambda: 1e9, path)
     task = asyncio.create_task(switch.run())
     try:
         yield switch

@@ -170,8 +170,8 @@ class _VendorAccount:
         listed = [use for uuid, here in self._on_card.items() for use in self._charge(charged[uuid], here)]
         containers = [*self._containers(charged)]
         by_card: Counter[str] = Counter()
-        for it in containers:
-            by_card[it.uuid] += it.memory or 0
+        for use in containers:
+            by_card[use.uuid] += use.memory or 0
         return Accounts(tuple(self._cards(charged, by_card)), tuple(containers), tuple(listed), self._unknown)
 
     def _charge(self, card: _Charged, processes: Iterable[ProcessUsage]) -> Iterator[ProcessUse]:

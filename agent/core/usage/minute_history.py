@@ -61,9 +61,8 @@ class UsageHistory:
         minute = int(at // 60)
         if minute != self._minute:
             self._minute = minute
-            self._minutes = {
-                key: it for key, it in self._minutes.items() if it.keep(minute - MINUTES + 1, minute)
-            }
+            first = minute - MINUTES + 1
+            self._minutes = {key: it for key, it in self._minutes.items() if it.keep(first, minute)}
         used = {(it.namespace, it.pod, it.container, it.uuid): it for it in containers}
         new = [key for key in used if key not in self._minutes]
         self._make_room(len(new), used)

@@ -37,7 +37,7 @@ class Unattributed(StrEnum):
     """Memory in use on a card that no container is charged for."""
 
     HOST = "host"  # processes of the node, outside of pods
-    UNKNOWN_POD = "unknown-pod"  # processes of pods whose names are not known
+    UNKNOWN_POD = "unknown-pod"  # processes of pods whose names are not known, or whose cgroup is hidden
     UNMEASURED = "unmeasured"  # the rest, where the memory of some process is not known
     DRIVER = "driver"  # the rest, where the memory of all processes is known
 

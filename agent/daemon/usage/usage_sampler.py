@@ -137,7 +137,7 @@ class UsageSampler:
             self._note()
 
     def _set_status(self, vendor: _Vendor, status: SamplingStatus) -> None:
-        if status.error and status.error != vendor.status.error:
+        if status.error and not vendor.status.error:  # the text may change with each sample
             log.warning("use of cards not known in full", vendor=status.vendor, error=status.error)
         if vendor.status.error and not status.error:
             log.info("use of cards known again", vendor=status.vendor)
@@ -159,7 +159,7 @@ class UsageSampler:
             self._sought = unnamed
         trouble = (read.trouble,) if read.trouble else ()
         if pids and not read.processes:
-            trouble = (f"none of {len(pids)} processes is in /proc: the agent does not see the host's pids",)
+            trouble = ("none of the processes is in /proc: the agent does not see the host's pids",)
         held = await anyio.to_thread.run_sync(held_places, name, sample, self._promises())
         return KnownSample(sample, read.processes, self._logs, held), trouble
 
@@ -180,9 +180,9 @@ class UsageSampler:
         oldest = self._clock() - STALE * self._config().usage.interval
         vendors = self._vendors()
         return {
-            name: it.last
-            for name, it in self._known.items()
-            if name in vendors and it.last is not None and (it.status.at or 0.0) > oldest
+            name: known.last
+            for name, known in self._known.items()
+            if name in vendors and known.last is not None and (known.status.at or 0.0) > oldest
         }
 
     async def _make_accounts(self) -> None:

@@ -201,7 +201,7 @@ async def test_what_was_wrong_with_a_sample_is_in_the_status(node: Node) -> None
 async def test_an_agent_that_does_not_see_the_hosts_pids_says_so(node: Node) -> None:
     node.vendors["acme"] = Vendor(process(7, GIB), process(8, GIB))
     await node.round()
-    assert node.status.error == "none of 2 processes is in /proc: the agent does not see the host's pids"
+    assert node.status.error == "none of the processes is in /proc: the agent does not see the host's pids"
     (of_card,) = node.sampler.report().cards
     assert of_card.unattributed[Unattributed.UNMEASURED] == 4 * GIB
 
