@@ -13,7 +13,7 @@ from agent.config.given_flags import variable
 from agent.config.location import camel
 from agent.config.own_document import KEYS
 from agent.config.schema import is_size
-from agent.config.settings import Config
+from agent.config.settings import Config, Ratio
 from pages.meanings import MEANINGS
 from pages.table import code, table
 
@@ -24,7 +24,7 @@ _BY_HAND = (
     ("nodes.match.labels", "mapping of texts"),
     ("nodes.set", "mapping"),
 )
-_TYPES = {int: "whole number", float: "time", str: "text", Path: "path"}
+_TYPES = {int: "whole number", float: "time", str: "text", Path: "path", Ratio: "number"}
 _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (10**6, "MB"), (10**3, "kB"))
 
 
@@ -95,7 +95,8 @@ def _keys(shape: Any, path: str) -> Iterator[Key]:
     for field in fields(shape):
         size, at = is_size(shape, field.name), f"{path}.{camel(field.name)}"
         kind = "size" if size else _type(shape, at, hints[field.name])
-        yield Key(at, kind, _default(field, size=size))
+        plain = hints[field.name] is Ratio
+        yield Key(at, kind, code(str(field.default)) if plain else _default(field, size=size))
 
 
 def _inner(hint: Any, path: str) -> tuple[Any, str]:

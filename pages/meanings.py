@@ -80,6 +80,28 @@ MEANINGS: Mapping[str, str] = {
         "How long an allocation that was just answered, and a slice that was just found without an owner, is "
         "left alone, 1 s to 1 h. The kubelet may know of it a moment later."
     ),
+    "usage": "How much each container uses of each card, below.",
+    "usage.enabled": (
+        "Whether the vendors' libraries are asked which processes use the cards. The agent then has to see "
+        "the host's processes: in the chart `usage.enabled` says so."
+    ),
+    "usage.interval": "Between two samples, 1 s to 1 min.",
+    "usage.limitExceeded": (
+        "When the Event `LimitExceeded` tells of a container that uses more memory of a card than it was "
+        "granted, below."
+    ),
+    "usage.limitExceeded.by": "By which part of the limit the use exceeds the limit, 0 to 1 ...",
+    "usage.limitExceeded.for": "... and for how long, up to 1 h.",
+    "usage.idle": (
+        "When the Event `IdleAccelerator` tells of a container that holds a card and does not use it, below."
+    ),
+    "usage.idle.event": "Whether there is this Event.",
+    "usage.idle.after": "How long the card is not used, 1 min to a week.",
+    "metrics": "What `/metrics` has besides the agent's own metrics, below.",
+    "metrics.compat": (
+        "Names under which the use of cards stands there, too, so that the boards of these programs work "
+        "without them: `dcgm`, `hami`, `gpu-manager`. They need `usage.enabled`."
+    ),
     "vendors": "One entry per vendor, by its name. A vendor that is not named is `enabled: auto`.",
     "vendors.NAME.enabled": (
         "`auto` serves the vendor where its hardware is, and starts nothing where there is no sign of it; "

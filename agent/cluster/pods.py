@@ -75,6 +75,7 @@ def candidate(pod: Object, reads: AnnotationFilter) -> Candidate | None:
         appeared=version(metadata) if is_new else 0,
         version=version(metadata),
         bound=_bound(status),
+        container_ids=dict(islice(_container_ids(status), MAX_CONTAINERS)) if _has_several(spec) else {},
     )
 
 
@@ -159,6 +160,26 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:
                 yield PodContainer(name, _limits(container), init, restartable)
 
 
+def _has_several(spec: Mapping[str, Any]) -> bool:
+    """Whether the pod has more than one container."""
+    lists = (spec.get(key) for key in ("initContainers", "containers"))
+    return sum(len(it) for it in lists if isinstance(it, list)) > 1
+
+
+def _container_ids(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The runtime's ids of the containers, which the status has as `containerd://ID`, with the names."""
+    for container in _container_statuses(status):
+        container_id = text(container, "containerID").rpartition("://")[2]
+        if (name := text(container, "name")) and 0 < len(container_id) <= MAX_UID:
+            yield container_id, name
+
+
+def _container_statuses(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What the status says of each container, init containers first."""
+    lists = (status.get(key) for key in ("initContainerStatuses", "containerStatuses"))
+    return (it for found in lists if isinstance(found, list) for it in found if isinstance(it, dict))
+
+
 def _limits(container: Mapping[str, Any]) -> Mapping[str, int]:
     """The limits of extended resources, which have a slash in their names; cpu and memory are no devices."""
     limits = part_of(part_of(container, "resources"), "limits")
@@ -191,9 +212,8 @@ def _starts_anew(status: Mapping[str, Any], boot: float) -> bool:
     """
     if text(status, "phase") != "Running":
         return False
-    lists = (status.get(key) for key in ("initContainerStatuses", "containerStatuses"))
-    statuses = (it for found in lists if isinstance(found, list) for it in found if isinstance(it, dict))
-    latest = (max(_starts(it), default=0.0) for it in islice(statuses, MAX_CONTAINERS))
+    statuses = islice(_container_statuses(status), MAX_CONTAINERS)
+    latest = (max(_starts(it), default=0.0) for it in statuses)
     return any(0.0 < started < boot for started in latest)
 
 

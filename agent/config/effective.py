@@ -15,7 +15,7 @@ from agent.vendor_api.text import printable
 
 def effective(config: Config) -> dict[str, Any]:
     """Every key with its value, as plain JSON values."""
-    parts = {"agent": config.agent, "vendors": config.vendors, "report": config.report}
+    parts = {key: getattr(config, key) for key in ("agent", "vendors", "report", "usage", "metrics")}
     return {"version": "v1", **_plain(parts)}
 
 

@@ -8,14 +8,21 @@ from agent.config.known_labels import Labels, LabelsUnknown, NodeLabels
 from agent.config.location import refused
 from agent.config.schema import build, convert, mapping, refuse_unknown_keys, sequence
 from agent.config.schema import vendors as vendor_settings
-from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
+from agent.config.settings import (
+    AgentSettings,
+    Config,
+    MetricsSettings,
+    ReportSettings,
+    UsageSettings,
+    VendorSettings,
+)
 from agent.config.yaml_document import merge
 from agent.core.errors import ConfigError
 from agent.vendor_api.config_inputs import Path, YamlNode
 from agent.vendor_api.kubernetes_names import wrong_label
 from agent.vendor_api.text import shorten
 
-_SETS = ("agent", "vendors", "report")
+_SETS = ("agent", "vendors", "report", "usage", "metrics")
 _NOWHERE = (
     "needs this Node's labels, and there is no API server to ask for them; run the agent in the cluster or "
     "with --kubeconfig, or match by names"
@@ -129,7 +136,12 @@ def _check(sets: YamlNode, source: str, path: Path) -> None:
     """Check keys and types, also of entries for other nodes; values are checked on the matching node."""
     children = mapping(sets, source, path)
     refuse_unknown_keys(Config, children, dict.fromkeys(_SETS, ""), source, path)
-    for key, shape in (("agent", AgentSettings), ("report", ReportSettings)):
+    for key, shape in (
+        ("agent", AgentSettings),
+        ("report", ReportSettings),
+        ("usage", UsageSettings),
+        ("metrics", MetricsSettings),
+    ):
         if key in children:
             build(shape, children[key], source, (*path, key))
     if "vendors" in children:

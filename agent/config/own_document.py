@@ -10,12 +10,19 @@ from agent.config.known_labels import NodeLabels
 from agent.config.location import KeyLocation
 from agent.config.schema import build, mapping, refuse_unknown_keys
 from agent.config.schema import vendors as vendor_settings
-from agent.config.settings import AgentSettings, Config, ReportSettings, VendorSettings
+from agent.config.settings import (
+    AgentSettings,
+    Config,
+    MetricsSettings,
+    ReportSettings,
+    UsageSettings,
+    VendorSettings,
+)
 from agent.config.side_files import SideFiles
 from agent.config.vendor_formats import keys_of_formats
 from agent.vendor_api.config_inputs import ConfigInputs, YamlNode, nearest
 
-KEYS = ("agent", "vendors", "report", "nodes")
+KEYS = ("agent", "vendors", "report", "usage", "metrics", "nodes")
 
 T = TypeVar("T")
 
@@ -47,6 +54,8 @@ def read(
         agent=_part(AgentSettings, "agent", given, source),
         vendors=vendor_settings(given["vendors"], source, VendorSettings) if "vendors" in given else {},
         report=_part(ReportSettings, "report", given, source),
+        usage=_part(UsageSettings, "usage", given, source),
+        metrics=_part(MetricsSettings, "metrics", given, source),
         places={(): KeyLocation(source, tree)},
         asks=applied.asks,
     )

@@ -13,7 +13,16 @@ import msgspec
 
 from agent.config import refused_keys
 from agent.config.location import camel, refused
-from agent.config.settings import AgentSettings, LogSettings, ReconcileSettings, VendorSettings
+from agent.config.settings import (
+    AgentSettings,
+    IdleSettings,
+    LimitExceededSettings,
+    LogSettings,
+    Ratio,
+    ReconcileSettings,
+    UsageSettings,
+    VendorSettings,
+)
 from agent.core.devices.health_thresholds import HealthThresholds
 from agent.vendor_api.agent import Sharing
 from agent.vendor_api.config_inputs import Path, YamlNode, found, nearest
@@ -180,6 +189,9 @@ _READ = {
     (HealthThresholds, "forget_after"): _seconds,
     (ReconcileSettings, "interval"): _seconds,
     (ReconcileSettings, "grace"): _seconds,
+    (UsageSettings, "interval"): _seconds,
+    (LimitExceededSettings, "for_"): _seconds,
+    (IdleSettings, "after"): _seconds,
 }
 
 
@@ -191,6 +203,7 @@ def is_size(shape: type, name: str) -> bool:
 _NAMES: dict[Any, str] = {
     int: "a whole number",
     float: "a time such as 10s or 5m",
+    Ratio: "a number such as 0.05",
     bool: "true or false",
     str: "a text",
     FilePath: "a path",

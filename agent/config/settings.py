@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any, Literal
+from typing import Any, Literal, NewType
 
 from agent.config import location
 from agent.core.devices.health_thresholds import HealthThresholds
@@ -18,6 +18,10 @@ LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 PublishedAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
+#: The programs under whose names metrics can stand, too.
+Compat = Literal["dcgm", "hami", "gpu-manager"]
+#: A part of an amount, such as 0.05.
+Ratio = NewType("Ratio", float)
 
 #: The default of `report.deviceInfosDir`, koordlet's own default for its -xpu-device-infos-dir.
 DEVICE_INFOS_DIR = "/var/run/koordlet/xpu-device-infos"
@@ -133,12 +137,49 @@ class ReportSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitExceededSettings:
+    """When there is a notice about a container that uses more memory than it was granted."""
+
+    #: The part of the limit by which the memory exceeds the limit, and for how many seconds.
+    by: Ratio = Ratio(0.05)
+    for_: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSettings:
+    """When there is a notice about a container that holds a card and does not use it."""
+
+    event: bool = False
+    #: Seconds without use.
+    after: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSettings:
+    """Whether and how often, in seconds, the vendors are asked for the use of the cards by processes."""
+
+    enabled: bool = False
+    interval: float = 5.0
+    limit_exceeded: LimitExceededSettings = LimitExceededSettings()
+    idle: IdleSettings = IdleSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """What metrics there are besides those under the agent's own names."""
+
+    compat: tuple[Compat, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Config:
     """Everything configured for this node. A vendor without an entry is `auto`."""
 
     agent: AgentSettings = AgentSettings()
     vendors: Mapping[str, VendorSettings] = field(default_factory=dict)
     report: ReportSettings = ReportSettings()
+    usage: UsageSettings = UsageSettings()
+    metrics: MetricsSettings = MetricsSettings()
     #: Warnings for people about the file, each with its place.
     warnings: tuple[str, ...] = ()
     #: The places of values. Not compared: equal values from other places are equal.

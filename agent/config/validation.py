@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
 from typing import get_args
+
+from msgspec import Struct
 
 from agent.config.http_address import parse_address
 from agent.config.settings import (
@@ -16,6 +17,7 @@ from agent.config.settings import (
     LogSettings,
     ReconcileSettings,
     ReportSettings,
+    UsageSettings,
     VendorSettings,
 )
 from agent.core.devices.dynamic_modes import rules_with_equal_ids
@@ -31,13 +33,12 @@ MIN_LOG_BYTES = 10_000
 #: An idle vendor process uses 8 MiB; a smaller limit would keep it from starting.
 MIN_MEMORY, MAX_MEMORY = 64 << 20, 1 << 40
 MAX_POLLS = 1000
-HOUR = 3600
+MINUTE, HOUR = 60, 3600
 
 _VENDOR = re.compile(LABEL)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """One error or warning, and the key that it is about."""
 
     path: Path
@@ -70,6 +71,7 @@ def problems(config: Config) -> Iterator[Problem]:
     """All problems of the effective configuration, in the order of the file."""
     yield from _agent(config.agent)
     yield from _report(config.report)
+    yield from _usage(config.usage)
     for name, vendor in config.vendors.items():
         if not _VENDOR.fullmatch(name) or len(name) > 63:
             yield Problem(("vendors", name), "a vendor's name is lower-case letters, digits and '-'")
@@ -156,6 +158,20 @@ def _report(report: ReportSettings) -> Iterator[Problem]:
     if report.namespace and not (_VENDOR.fullmatch(report.namespace) and len(report.namespace) <= 63):
         why = f"'{shorten(report.namespace, 60)}' is no namespace: lower-case letters, digits and '-'"
         yield Problem(("report", "namespace"), why)
+
+
+def _usage(usage: UsageSettings) -> Iterator[Problem]:
+    if not 1 <= usage.interval <= MINUTE:
+        why = f"must be from 1s to 1m, found {usage.interval:g}s"
+        yield Problem(("usage", "interval"), why)
+    exceeded, idle = usage.limit_exceeded, usage.idle
+    if not 0 <= exceeded.by <= 1:
+        yield Problem(("usage", "limitExceeded", "by"), f"must be from 0 to 1, found {exceeded.by:g}")
+    if not 0 <= exceeded.for_ <= HOUR:
+        why = f"must be from 0s to 1h, found {exceeded.for_:g}s"
+        yield Problem(("usage", "limitExceeded", "for"), why)
+    if not MINUTE <= idle.after <= 7 * 24 * HOUR:
+        yield Problem(("usage", "idle", "after"), f"must be from 1m to 168h, found {idle.after:g}s")
 
 
 def _log(log: LogSettings) -> Iterator[Problem]:

@@ -41,6 +41,8 @@ ACTIONS: Mapping[str, str] = MappingProxyType(
         "ReportFailed": "Report",
         "ReportRestored": "Report",
         "CardsNotReported": "Report",
+        "LimitExceeded": "Sample",
+        "IdleAccelerator": "Sample",
     }
 )
 

@@ -39,6 +39,7 @@ from agent.daemon.registration.renewals import Renewals
 from agent.daemon.registration.sessions import Sessions
 from agent.daemon.registration.wait_for_pods import PodSync
 from agent.daemon.save_triggers import StateSaver
+from agent.daemon.usage_switch import UsageSwitch
 from agent.daemon.vendor_hardware import VendorHardware
 from agent.daemon.vendors_in_service import VendorsInService
 from agent.host.cdi_directory import CdiDirectory
@@ -220,6 +221,13 @@ class Composition:
             self._node_locks.look_again,
             PodWaiter(node.plan, self._promises, self.pod_state),
         )
+        self.usage = UsageSwitch(
+            self.config,
+            self.vendors,
+            self._promises,
+            self._clock,
+            settings.state_dir,
+        )
         self._gate = RegistrationGate(
             self.other_plugins.closed, self.other_plugins.changes, self._before_registration
         )
@@ -251,6 +259,7 @@ class Composition:
             self._hardware.follow_specs,
             self.publisher.run,
             self._last_config.run,
+            self.usage.run,
         ]
         try:
             async with anyio.create_task_group() as group:

@@ -22,6 +22,8 @@ def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
         counters=_counters(parts),
         allocate_seconds={key: tuple(values) for key, values in handler.seconds.items()},
         pre_start_seconds={key: tuple(values) for key, values in handler.pre_start_seconds.items()},
+        usage=parts.usage.report,
+        usage_history=parts.usage.history,
     )
 
 
@@ -60,6 +62,7 @@ def status_without_figures(parts: Composition, base: AgentStatus) -> AgentStatus
         swaps=handler.swaps,
         starts_refused=handler.starts_refused,
         stale_locks=pod_state.locks.stale,
+        usage_alarms=parts.usage.alarms,
     )
 
 

@@ -42,6 +42,7 @@ class Formats(Struct, frozen=True):
 
 
 CHECKPOINT = Formats("a checkpoint", FORMAT, _version_since_2, MIGRATIONS)
+USAGE_HISTORY = Formats("a usage history", 1, lambda version: b"usage history %d " % version)
 LAST_CONFIG = Formats("a last configuration", 1, lambda version: b"config %d " % version)
 
 

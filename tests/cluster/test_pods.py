@@ -445,3 +445,26 @@ async def follow_all(listed: Sequence[dict[str, Candidate]]) -> None:
         assert [*cell.value] == expected
         assert [it.appeared for it in cell.value] == [it.appeared for it in expected]
     following.cancel()
+
+
+def test_the_runtimes_ids_of_a_pod_with_several_containers_are_kept() -> None:
+    spec = {"initContainers": [{"name": "load"}], "containers": [{"name": "main"}]}
+    status = {
+        "initContainerStatuses": [{"name": "load", "containerID": "containerd://aa"}],
+        "containerStatuses": [{"name": "main", "containerID": "cri-o://bb"}, {"name": "new"}, None],
+    }
+    assert taken(spec=spec, status=status).container_ids == {"aa": "load", "bb": "main"}
+
+
+@pytest.mark.parametrize("odd", [None, 7, "", "containerd://", "containerd://" + "a" * 200, {}])
+def test_an_id_that_no_runtime_gave_is_left_out(odd: object) -> None:
+    spec = {"containers": [{"name": "main"}, {"name": "other"}]}
+    assert (
+        taken(spec=spec, status={"containerStatuses": [{"name": "main", "containerID": odd}]}).container_ids
+        == {}
+    )
+
+
+def test_the_only_container_of_a_pod_needs_no_id() -> None:
+    status = {"containerStatuses": [{"name": "main", "containerID": "containerd://aa"}]}
+    assert taken(status=status).container_ids == {}

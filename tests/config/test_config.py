@@ -15,14 +15,19 @@ from support.vendor_inputs import INPUTS, NVIDIA_FLAGS, parse, source_of
 from agent.config import (
     Config,
     ConfigSource,
+    IdleSettings,
+    LimitExceededSettings,
+    MetricsSettings,
     ReconcileSettings,
     ReportSettings,
+    UsageSettings,
     VendorSettings,
     effective,
     load,
     seen_labels,
     to_yaml,
 )
+from agent.config.settings import Ratio
 from agent.core.devices.health_thresholds import HealthThresholds
 from agent.core.errors import ConfigError
 from agent.daemon.vendor_config import check_config, complete_config
@@ -103,6 +108,8 @@ vendors:
         ids: short
 report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineFile: "", labelsAs: file,
   namespace: gpu, events: false, vendor: nvidia, deviceInfosDir: /d}
+usage: {enabled: true, interval: 10s, limitExceeded: {by: 0.5, for: 1m}, idle: {event: true, after: 2h}}
+metrics: {compat: [dcgm, gpu-manager]}
 """)
 
     assert config.agent.kubelet_dir == Path("/k")
@@ -120,6 +127,10 @@ report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineF
     assert config.report == ReportSettings(
         "none", False, "/f", False, "", "file", "gpu", False, "nvidia", "/d"
     )
+    assert config.usage == UsageSettings(
+        True, 10.0, LimitExceededSettings(Ratio(0.5), 60.0), IdleSettings(True, 7200.0)
+    )
+    assert config.metrics == MetricsSettings(("dcgm", "gpu-manager"))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +254,7 @@ def test_http_is_switched_off(http: str) -> None:
         ("vendor: {}", "xpu.yaml:1: vendor: unknown key; did you mean 'vendors'?"),
         (
             "zzz: {}",
-            "xpu.yaml:1: zzz: unknown key; known here: agent, flags, imex, nodes, report, resources, ",
+            "xpu.yaml:1: zzz: unknown key; known here: agent, flags, imex, metrics, nodes, report, ",
         ),
         ("sharin: {}", "xpu.yaml:1: sharin: unknown key; did you mean 'sharing'?"),
         (
@@ -601,6 +612,34 @@ def test_the_pace_of_reconciling_is_bounded(reconcile: str, error: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("usage", "error"),
+    [
+        ("{enabled: sometimes}", "usage.enabled: expected true or false"),
+        ("{interval: 500ms}", "usage.interval: must be from 1s to 1m, found 0.5s"),
+        ("{interval: 61s}", "usage.interval: must be from 1s to 1m, found 61s"),
+        ("{limitExceeded: {by: 1.5}}", "usage.limitExceeded.by: must be from 0 to 1, found 1.5"),
+        ("{limitExceeded: {by: a lot}}", "usage.limitExceeded.by: expected a number such as 0.05"),
+        ("{limitExceeded: {for: 2h}}", "usage.limitExceeded.for: must be from 0s to 1h, found 7200s"),
+        ("{idle: {after: 59s}}", "usage.idle.after: must be from 1m to 168h, found 59s"),
+        ("{idle: {events: true}}", "usage.idle.events: unknown key"),
+    ],
+)
+def test_the_settings_of_use_are_bounded(usage: str, error: str) -> None:
+    assert error in refusal(f"usage: {usage}")
+
+
+def test_metrics_stand_under_known_names_only() -> None:
+    error = "metrics.compat[1]: expected 'dcgm', 'hami' or 'gpu-manager', found"
+    assert error in refusal("metrics: {compat: [dcgm, nvtop]}")
+
+
+def test_a_node_may_have_its_own_settings_of_use() -> None:
+    text = "usage: {interval: 9s}\nnodes: [{match: {names: [n]}, set: {usage: {enabled: true}}}]"
+    assert parse(text, "x", "n").usage == UsageSettings(True, 9.0)
+    assert parse(text, "x", "other").usage == UsageSettings(False, 9.0)
+
+
+@pytest.mark.parametrize(
     ("written", "size"),
     [("512MiB", 512 << 20), ("2GB", 2_000_000_000), ("67108864", 64 << 20), ("0", 0), ("1TiB", 1 << 40)],
 )
@@ -722,6 +761,13 @@ def test_the_effective_configuration_has_every_default() -> None:
             "vendor": "",
             "deviceInfosDir": "/var/run/koordlet/xpu-device-infos",
         },
+        "usage": {
+            "enabled": False,
+            "interval": 5.0,
+            "limitExceeded": {"by": 0.05, "for": 30.0},
+            "idle": {"event": False, "after": 1800.0},
+        },
+        "metrics": {"compat": []},
     }
 
 

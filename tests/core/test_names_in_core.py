@@ -34,11 +34,13 @@ ROOMS = (
     "state",
     "vendor_api",
 )
-#: Names that users rely on: a label of the Node, a default of the config, metrics and their help.
+#: Names that users rely on: a label of the Node, values and a default of the config, metrics and their help.
 KEPT = {
     "cli/__init__.py: NVIDIA",
     "cluster/api_connection.py: koord",
     "config/known_labels.py: nvidia",
+    "config/settings.py: gpu-manager",
+    "config/settings.py: hami",
     "config/settings.py: koord",
     "http/metric_texts.py: koord",
     "http/metric_texts.py: node's Device",

@@ -23,6 +23,8 @@ from agent.scheduler_api.scheduler import Scheduler
 from agent.vendor_api.agent import Vendor
 
 if TYPE_CHECKING:  # nodes without sampling do not import the values
+    from agent.core.usage.minute_history import UsageHistory
+    from agent.core.usage.usage_alarms import UsageAlarm
     from agent.core.usage.usage_report import UsageReport
 
 #: Upper bounds of the buckets of `allocate_seconds` and `pre_start_seconds`.
@@ -167,6 +169,10 @@ class AgentStatus(Struct, frozen=True):
     pre_start_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     #: The use of the cards; None where the config does not want it.
     usage: UsageReport | None = None
+    #: What containers used in each minute of the last day, for reading alone.
+    usage_history: UsageHistory | None = None
+    #: Containers that use more than they were granted, or do not use what they hold.
+    usage_alarms: tuple[UsageAlarm, ...] = ()
 
     @property
     def troubles(self) -> tuple[str, ...]:

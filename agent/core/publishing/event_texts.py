@@ -55,6 +55,7 @@ def notices(before: AgentStatus, after: AgentStatus, pods: Sequence[Candidate] =
         *_of_limits(changed),
         *_of_locks(before, after),
         *_of_report(before.reported, after.reported),
+        *_of_usage(before, after),
     )
 
 
@@ -386,3 +387,25 @@ def _of_locks(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
     for sentence in after.stale_locks:
         if sentence not in before.stale_locks:
             yield Notice("LockExpired", sentence)
+
+
+def _of_usage(before: AgentStatus, after: AgentStatus) -> Iterator[Notice]:
+    """Notices about alarms that came. An alarm that holds on is equal in both statuses."""
+    known = set(before.usage_alarms)
+    for alarm in after.usage_alarms:
+        if alarm in known:
+            continue
+        who = f"container {alarm.container}" if alarm.container else "a container"
+        where = f"card {alarm.uuid} ({alarm.resource})"
+        time = f"{alarm.seconds / 60:.0f} min" if alarm.seconds >= 120 else f"{alarm.seconds:.0f} s"
+        if alarm.reason == "LimitExceeded":
+            used, limit = alarm.memory >> 20, alarm.memory_limit >> 20
+            what = f"uses {used} MiB of the memory of {where} for {time}, and was granted {limit} MiB"
+        else:
+            what = f"holds {where} and has not used the card for {time}"
+        yield Notice(
+            alarm.reason,
+            f"{who} {what}",
+            "Warning" if alarm.reason == "LimitExceeded" else "Normal",
+            PodRef(alarm.namespace, alarm.pod, alarm.uid),
+        )

@@ -37,7 +37,7 @@ class Unattributed(StrEnum):
     """Memory in use on a card that no container is charged for."""
 
     HOST = "host"  # processes of the node, outside of pods
-    UNKNOWN_POD = "unknown-pod"  # processes of pods whose names are not known
+    UNKNOWN_POD = "unknown-pod"  # processes of pods whose names are not known, or whose cgroup is hidden
     UNMEASURED = "unmeasured"  # the rest, where the memory of some process is not known
     DRIVER = "driver"  # the rest, where the memory of all processes is known
 
@@ -107,3 +107,5 @@ class UsageReport(Struct, frozen=True):
     processes: tuple[ProcessUse, ...] = ()
     #: What is not known to how many processes lack it: `owner`, `memory`, `utilization`.
     unknown: Mapping[str, int] = field(default_factory=dict)
+    #: The programs under whose names the metrics stand, too: `dcgm`, `hami`, `gpu-manager`.
+    compat: frozenset[str] = frozenset()

@@ -1,0 +1,343 @@
+"""The account of each card: which containers use how much of its memory, and what is left. Pure.
+
+The account joins three things: what the vendors' processes said, what the node says of the processes on the
+cards, and the allocations as of now. So the account of an old sample is made again when an allocation ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import isfinite
+from typing import TypeVar
+
+from msgspec import Struct, field
+
+from agent.core.allocation.card_amounts import CardAmounts
+from agent.core.attribution.scheduler_promises import Promises
+from agent.core.model import Allocation
+from agent.core.usage.cgroup_paths import Kind
+from agent.core.usage.granted_limits import Limits, granted, together
+from agent.core.usage.process_owners import NodeProcess, PodName, PodNames, holder_names
+from agent.core.usage.usage_report import (
+    CardUse,
+    ContainerUse,
+    ProcessUse,
+    Unattributed,
+    VendorSample,
+)
+from agent.vendor_api.agent import ProcessUsage, Usage
+
+T = TypeVar("T", int, float)
+#: Pod uid, container, and the uuid of the card or slice.
+Place = tuple[str, str, str]
+
+
+class Accounts(Struct, frozen=True):
+    """The accounts of all cards at one moment, as `UsageReport` has them."""
+
+    cards: tuple[CardUse, ...] = ()
+    containers: tuple[ContainerUse, ...] = ()
+    processes: tuple[ProcessUse, ...] = ()
+    unknown: Mapping[str, int] = field(default_factory=dict)
+
+
+class KnownSample(Struct, frozen=True):
+    """A sample of one vendor, with what the node says of its processes."""
+
+    sample: VendorSample
+    #: By pid. A process that has ended is not there.
+    processes: Mapping[int, NodeProcess] = field(default_factory=dict)
+    #: The pods that have a directory of logs, by uid.
+    logs: Mapping[str, PodName] = field(default_factory=dict)
+    #: Where containers had an allocation when the sample was taken.
+    held: frozenset[Place] = frozenset()
+
+
+def accounts(samples: Mapping[str, KnownSample], promises: Promises) -> Accounts:
+    """The accounts by the last sample of each vendor, and by the allocations as of now."""
+    holders = holder_names(promises.in_use)
+    found = [
+        _VendorAccount(
+            vendor,
+            known,
+            _Holdings(vendor, known.sample, promises),
+            PodNames(promises.scene.candidates, holders, known.logs),
+        ).made()
+        for vendor, known in samples.items()
+    ]
+    unknown = Counter({"owner": 0, "memory": 0, "utilization": 0})
+    for account in found:
+        unknown.update(account.unknown)
+    return Accounts(
+        tuple(it for account in found for it in account.cards),
+        tuple(it for account in found for it in account.containers),
+        tuple(it for account in found for it in account.processes),
+        dict(unknown),
+    )
+
+
+def held_places(vendor: str, sample: VendorSample, promises: Promises) -> frozenset[Place]:
+    """Where containers have an allocation now, for `KnownSample.held`."""
+    return frozenset(_Holdings(vendor, sample, promises).by_place)
+
+
+class _Holdings:
+    """Where the containers of pods have allocations of one vendor, and what these were granted."""
+
+    def __init__(self, vendor: str, sample: VendorSample, promises: Promises) -> None:
+        self._promises = promises
+        self.usages = {it.uuid: _sane(it) for it in reversed(sample.usages or ())}
+        devices = promises.scene.snapshot.present(vendor)
+        #: Slice to its card.
+        self.parents = {it.uuid: it.parent for it in devices if it.parent is not None}
+        #: Slices without figures of their own: what is on them is on their card.
+        self._moved: dict[str, str] = {}
+        self._amounts: dict[str, CardAmounts | None] = {}
+        #: Each place to the allocations there, oldest first.
+        self.by_place: dict[Place, list[Allocation]] = {}
+        for allocation in promises.in_use:
+            if allocation.vendor == vendor:
+                self._add(allocation)
+        #: Pod uid and card to the containers with an allocation there.
+        self.by_pod: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for uid, container, uuid in self.by_place:
+            self.by_pod[uid, uuid].append(container)
+
+    def card_of(self, uuid: str) -> str:
+        """Where a process on this device or slice is charged."""
+        return self._moved.get(uuid, uuid)
+
+    def limits(self, place: Place) -> Limits:
+        """What the container was granted there, by its newest allocation of each resource."""
+        newest = {it.resource: it for it in self.by_place.get(place, ())}
+        uuid = place[2]
+        made = self.usages[uuid].memory_total if uuid in self.usages and uuid in self.parents else None
+        return together(self._granted(it, uuid, made) for it in newest.values())
+
+    def _granted(self, allocation: Allocation, uuid: str, made: int | None) -> Limits:
+        resource = allocation.resource
+        if resource not in self._amounts:
+            served = self._promises.served(resource)
+            self._amounts[resource] = self._promises.amounts(served[0]) if served is not None else None
+        is_made = uuid in allocation.partitions
+        card = self.parents[uuid] if is_made else uuid
+        planned, amounts = self._promises.scene.plan.get(resource), self._amounts[resource]
+        return granted(allocation, card, planned, amounts or CardAmounts(), made if is_made else None)
+
+    def _add(self, allocation: Allocation) -> None:
+        cards = [*dict.fromkeys(allocation.cards)]
+        slices = allocation.partitions
+        if slices and cards:
+            on = cards if len(cards) == len(slices) else cards[:1] * len(slices)
+            for made, card in zip(slices, on, strict=True):
+                self.parents.setdefault(made, card)
+                if made not in self.usages:
+                    self._moved[made] = card
+            cards = [*dict.fromkeys(map(self.card_of, slices))]
+        if allocation.container_key is not None and not self._has_ended(allocation):
+            for uuid in cards:
+                self.by_place.setdefault((*allocation.container_key, uuid), []).append(allocation)
+
+    def _has_ended(self, allocation: Allocation) -> bool:
+        """Whether the container is an init container that has ended. Its pod keeps the devices."""
+        uid, name = allocation.container_key or ("", "")
+        pod = self._promises.pods.get(uid)
+        if pod is None or pod.pending:
+            return False
+        return any(it.name == name and it.init and not it.restartable for it in pod.containers)
+
+
+class _VendorAccount:
+    """The account of one vendor's cards."""
+
+    def __init__(self, vendor: str, known: KnownSample, holdings: _Holdings, names: PodNames) -> None:
+        self._vendor = vendor
+        self._known = known
+        self._holdings = holdings
+        self._names = names
+        processes = known.sample.processes
+        self._tells_processes = processes is not None
+        self._unknown: Counter[str] = Counter()
+        #: The processes on each card.
+        self._on_card: dict[str, list[ProcessUsage]] = defaultdict(list)
+        for process in _merged(processes or (), holdings):
+            self._on_card[process.uuid].append(process)
+
+    def made(self) -> Accounts:
+        charged = {uuid: _Charged() for uuid in (*self._holdings.usages, *self._on_card)}
+        listed = [use for uuid, here in self._on_card.items() for use in self._charge(charged[uuid], here)]
+        containers = [*self._containers(charged)]
+        by_card: Counter[str] = Counter()
+        for use in containers:
+            by_card[use.uuid] += use.memory or 0
+        return Accounts(tuple(self._cards(charged, by_card)), tuple(containers), tuple(listed), self._unknown)
+
+    def _charge(self, card: _Charged, processes: Iterable[ProcessUsage]) -> Iterator[ProcessUse]:
+        """Charge the owner of each process on one card."""
+        for process in processes:
+            known = self._known.processes.get(process.pid)
+            if known is None:  # it ended after the sample
+                card.is_measured = False
+                continue
+            self._unknown.update(it for it in ("memory", "utilization") if getattr(process, it) is None)
+            card.is_measured = card.is_measured and process.memory is not None
+            namespace, pod, container = "", "", ""
+            if known.owner.kind is Kind.HOST:
+                card.host += process.memory or 0
+            elif (place := self._place(known, process.uuid)) is None:
+                self._unknown["owner"] += 1
+                card.unknown_pod += process.memory or 0
+            else:
+                card.containers.setdefault(place[:2], []).append(process)
+                namespace, pod = self._names.of(place[0]) or ("", "")
+                container = place[1]
+            yield ProcessUse(
+                process.pid,
+                process.uuid,
+                known.name,
+                namespace,
+                pod,
+                container,
+                process.memory,
+                process.utilization,
+            )
+
+    def _place(self, process: NodeProcess, uuid: str) -> Place | None:
+        """The container that is charged for the process; None where it is not known."""
+        uid = process.owner.uid
+        if process.owner.kind is not Kind.POD or self._names.of(uid) is None:
+            return None
+        holders = self._holdings.by_pod.get((uid, uuid), ())
+        container = self._names.container(process.owner, holders)
+        if container in holders:
+            return uid, container, uuid
+        # The allocation by which it got the card is over, so the container is shown no more.
+        had = {name for held, name, where in self._known.held if (held, where) == (uid, uuid)}
+        is_over = container in had or (not container and not holders and had)
+        return None if is_over else (uid, container, uuid)
+
+    def _containers(self, charged: Mapping[str, _Charged]) -> Iterator[ContainerUse]:
+        """The use of each container that has an allocation or a process on a card."""
+        using = ((*key, uuid) for uuid, card in charged.items() for key in card.containers)
+        for place in dict.fromkeys((*self._holdings.by_place, *using)):
+            uid, container, uuid = place
+            name = self._names.of(uid)
+            if name is None:
+                continue
+            card = charged.get(uuid) or _Charged()
+            processes = card.containers.get((uid, container), [])
+            # A process of the pod whose container is not known may be this one's.
+            is_known = self._tells_processes and (bool(processes) or (uid, "") not in card.containers)
+            allocations = self._holdings.by_place.get(place, ())
+            limits = self._holdings.limits(place)
+            yield ContainerUse(
+                *name,
+                uid,
+                container,
+                self._vendor,
+                uuid,
+                allocations[0].resource if allocations else "",
+                len(processes),
+                self._memory(processes) if is_known else None,
+                self._utilization(uuid, processes) if is_known else None,
+                limits.memory,
+                limits.compute,
+            )
+
+    @staticmethod
+    def _memory(processes: Sequence[ProcessUsage]) -> int | None:
+        return _sum_of(it.memory for it in processes) if processes else 0
+
+    def _utilization(self, uuid: str, processes: Sequence[ProcessUsage]) -> float | None:
+        """The part of the card that these processes use; where none is there, 0 if it can be told."""
+        if not processes:
+            on_card = self._on_card.get(uuid, ())
+            return 0.0 if not on_card or any(it.utilization is not None for it in on_card) else None
+        used = _sum_of(it.utilization for it in processes)
+        return None if used is None else min(1.0, used)
+
+    def _cards(self, charged: Mapping[str, _Charged], by_card: Mapping[str, int]) -> Iterator[CardUse]:
+        in_slices: Counter[str] = Counter()
+        for uuid, card in charged.items():
+            parent = self._holdings.parents.get(uuid)
+            if parent is not None and parent in charged and parent != uuid:
+                used = self._usage(uuid).memory_used
+                if used is None:
+                    used = by_card[uuid] + card.host + card.unknown_pod
+                    charged[parent].is_measured = False
+                in_slices[parent] += used
+        for uuid, card in charged.items():
+            yield self._card(self._usage(uuid), card, by_card[uuid], in_slices[uuid])
+
+    def _card(self, usage: Usage, card: _Charged, containers: int, in_slices: int) -> CardUse:
+        unattributed: dict[Unattributed, int] = {}
+        overcounted = 0
+        if self._tells_processes:
+            unattributed = {Unattributed.HOST: card.host, Unattributed.UNKNOWN_POD: card.unknown_pod}
+        if usage.memory_used is not None:
+            rest = usage.memory_used - containers - in_slices - sum(unattributed.values())
+            overcounted = max(0, -rest)
+            is_measured = card.is_measured and self._tells_processes
+            kind = Unattributed.DRIVER if is_measured else Unattributed.UNMEASURED
+            unattributed[kind] = max(0, rest)
+        return CardUse(self._vendor, usage, unattributed, overcounted, in_slices)
+
+    def _usage(self, uuid: str) -> Usage:
+        return self._holdings.usages.get(uuid) or Usage(uuid)
+
+
+class _Charged:
+    """What the processes on one card are charged to, so far."""
+
+    def __init__(self) -> None:
+        #: Pod uid and container to its processes.
+        self.containers: dict[tuple[str, str], list[ProcessUsage]] = {}
+        self.host = 0
+        self.unknown_pod = 0
+        #: Whether the memory of each process is known.
+        self.is_measured = True
+
+
+def _merged(processes: Iterable[ProcessUsage], holdings: _Holdings) -> Iterable[ProcessUsage]:
+    """The processes, each once on a card: a process can be in several lists. Figures may be true."""
+    merged: dict[tuple[str, int], ProcessUsage] = {}
+    for process in processes:
+        uuid = holdings.card_of(process.uuid)
+        memory, utilization = _amount(process.memory), _part(process.utilization)
+        if (same := merged.get((uuid, process.pid))) is not None:
+            memory = max((it for it in (memory, same.memory) if it is not None), default=None)
+            parts = (it for it in (utilization, same.utilization) if it is not None)
+            utilization = max(parts, default=None)
+        merged[uuid, process.pid] = ProcessUsage(uuid, process.pid, memory, utilization)
+    return merged.values()
+
+
+def _sane(usage: Usage) -> Usage:
+    """The usage without amounts of memory that cannot be true."""
+    used, total = _amount(usage.memory_used), _amount(usage.memory_total)
+    if (used, total) == (usage.memory_used, usage.memory_total):
+        return usage
+    return replace(usage, memory_used=used, memory_total=total)
+
+
+def _amount(memory: int | None) -> int | None:
+    """The bytes; None of a negative number."""
+    return memory if memory is not None and memory >= 0 else None
+
+
+def _part(utilization: float | None) -> float | None:
+    """The part, at most 1; None of a negative number, or of none."""
+    known = utilization is not None and isfinite(utilization) and utilization >= 0
+    return min(1.0, utilization) if utilization is not None and known else None
+
+
+def _sum_of(amounts: Iterable[T | None]) -> T | None:
+    """The sum; None where one of the amounts is not known, or there is none."""
+    total: T | None = None
+    for amount in amounts:
+        if amount is None:
+            return None
+        total = amount if total is None else total + amount
+    return total

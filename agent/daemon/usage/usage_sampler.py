@@ -1,0 +1,211 @@
+"""Asks the vendors' processes for the use of the cards, every few seconds, and keeps what follows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+import anyio
+import anyio.to_thread
+import structlog
+from msgspec import Struct
+from msgspec.structs import replace
+
+from agent.config import Config
+from agent.core.attribution.scheduler_promises import Promises
+from agent.core.endless_tasks import sleep_in_step
+from agent.core.errors import SamplingEnded, VendorError
+from agent.core.usage.card_accounts import Accounts, KnownSample, accounts, held_places
+from agent.core.usage.idle_times import IdleTimes
+from agent.core.usage.minute_history import UsageHistory
+from agent.core.usage.process_owners import PodName, PodNames, holder_names, pods_of_log_directories
+from agent.core.usage.usage_alarms import AlarmRules, UsageAlarm, UsageAlarms
+from agent.core.usage.usage_report import SamplingStatus, UsageReport, VendorSample
+from agent.host.node_processes import ProcessReader, pod_log_directories
+
+log = structlog.get_logger(__name__)
+
+#: So many intervals after a vendor's last sample, nothing of the vendor is shown any more.
+STALE = 3
+
+
+class SampledVendor(Protocol):
+    """The process of one vendor, as `VendorSupervisor` has it."""
+
+    async def sample(self) -> VendorSample:
+        """The use of the vendor's cards now. Raises VendorError."""
+
+
+class _Vendor(Struct):
+    """What is known of one vendor's samples."""
+
+    status: SamplingStatus
+    last: KnownSample | None = None
+    #: Whether a sample is awaited.
+    is_asked: bool = False
+
+
+class UsageSampler:
+    """Samples the vendors in service. A vendor that hangs delays nothing but its own samples."""
+
+    def __init__(
+        self,
+        vendors: Callable[[], Mapping[str, SampledVendor]],
+        promises: Callable[[], Promises],
+        config: Callable[[], Config],
+        clock: Callable[[], float],
+        history: UsageHistory,
+        reader: ProcessReader | None = None,
+        log_directories: Callable[[], Collection[str]] = pod_log_directories,
+    ) -> None:
+        """`vendors` and `config`: those in service and in force now. `clock`: Unix time that never jumps."""
+        self._vendors = vendors
+        self._promises = promises
+        self._config = config
+        self._clock = clock
+        self.history = history
+        self._reader = reader or ProcessReader()
+        self._log_directories = log_directories
+        self._known: dict[str, _Vendor] = {}
+        self._reading = anyio.Lock()
+        self._logs: Mapping[str, PodName] = {}
+        #: The pods without a name for which the log directories were read.
+        self._sought: frozenset[str] = frozenset()
+        self._idle_times = IdleTimes()
+        self._alarms = UsageAlarms()
+        #: The last accounts, and what they were made from.
+        self._made: tuple[tuple[object, ...], Accounts] | None = None
+        #: Whether containers were noted whose samples were not too old.
+        self._has_noted = False
+
+    @property
+    def alarms(self) -> tuple[UsageAlarm, ...]:
+        """What people are to be told of."""
+        return self._alarms.active
+
+    def report(self) -> UsageReport:
+        """The use of the cards by the last samples, and by the allocations as of now."""
+        config, found = self._config(), self._accounts()
+        return UsageReport(
+            config.usage.interval,
+            tuple(it.status for name, it in self._known.items() if name in self._vendors()),
+            found.cards,
+            tuple(self._idle_times.timed(found.containers)),
+            found.processes,
+            found.unknown,
+            frozenset(config.metrics.compat),
+        )
+
+    async def run(self) -> None:
+        """Sample for ever."""
+        async with anyio.create_task_group() as group:
+            while True:
+                await sleep_in_step(self._config().usage.interval)
+                for name, process in self.begin().items():
+                    group.start_soon(self.sample, name, process)
+
+    def begin(self) -> Mapping[str, SampledVendor]:
+        """Begin a round: the vendors whose samples are to be made now."""
+        vendors = self._vendors()
+        self._known = {name: self._known.get(name) or _Vendor(SamplingStatus(name)) for name in vendors}
+        if self._has_noted and not self._fresh():
+            self._note()  # no later sample says that the containers are gone
+        asked = {name: process for name, process in vendors.items() if not self._known[name].is_asked}
+        for name in asked:
+            self._known[name].is_asked = True
+        return asked
+
+    async def sample(self, name: str, process: SampledVendor) -> None:
+        """Make one sample, and note what follows from it."""
+        vendor = self._known[name]
+        try:
+            sample = await process.sample()
+            at = self._clock()
+            last, trouble = await self._joined(name, sample)
+        except VendorError as exc:
+            ended = isinstance(exc, SamplingEnded)
+            self._set_status(vendor, replace(vendor.status, error=str(exc), ended=ended))
+            return
+        finally:
+            vendor.is_asked = False
+        error = "; ".join((*(f"{method}: {it}" for method, it in sample.complaints.items()), *trouble))
+        tells = sample.processes is not None or "processes" in sample.complaints
+        vendor.last = last
+        self._set_status(vendor, SamplingStatus(name, at, error, tells_processes=tells))
+        if self._known.get(name) is vendor:
+            await self._make_accounts()
+            self._note()
+
+    def _set_status(self, vendor: _Vendor, status: SamplingStatus) -> None:
+        if status.error and not vendor.status.error:  # the text may change with each sample
+            log.warning("use of cards not known in full", vendor=status.vendor, error=status.error)
+        if vendor.status.error and not status.error:
+            log.info("use of cards known again", vendor=status.vendor)
+        vendor.status = status
+
+    async def _joined(self, name: str, sample: VendorSample) -> tuple[KnownSample, tuple[str, ...]]:
+        """The sample with what the node says of its processes, and what cannot be read of them."""
+        pids = {it.pid for it in sample.processes or ()}
+        async with self._reading:
+            read = await anyio.to_thread.run_sync(self._reader.read, pids, abandon_on_cancel=True)
+            promises = self._promises()
+            names = PodNames(promises.scene.candidates, holder_names(promises.in_use), self._logs)
+            owners = {it.owner.uid for it in read.processes.values()} - {""}
+            unnamed = frozenset(uid for uid in owners if names.of(uid) is None)
+            if unnamed - self._sought:
+                found = await anyio.to_thread.run_sync(self._log_directories, abandon_on_cancel=True)
+                named = pods_of_log_directories(found)
+                self._logs = {uid: named[uid] for uid in owners if uid in named}
+            self._sought = unnamed
+        trouble = (read.trouble,) if read.trouble else ()
+        if pids and not read.processes:
+            trouble = ("none of the processes is in /proc: the agent does not see the host's pids",)
+        held = await anyio.to_thread.run_sync(held_places, name, sample, self._promises())
+        return KnownSample(sample, read.processes, self._logs, held), trouble
+
+    def _note(self) -> None:
+        """Note the use as of now for the history, the times of use and the alarms."""
+        now, usage = self._clock(), self._config().usage
+        containers = self._accounts().containers
+        self._has_noted = bool(containers)
+        self.history.add(now, containers)
+        self._idle_times.saw(now, containers)
+        exceeded = usage.limit_exceeded
+        idle_after = usage.idle.after if usage.idle.event else None
+        rules = AlarmRules(exceeded.by, exceeded.for_, idle_after)
+        self._alarms.saw(now, self._idle_times.timed(containers), rules)
+
+    def _fresh(self) -> Mapping[str, KnownSample]:
+        """The last samples that are not too old, of the vendors in service."""
+        oldest = self._clock() - STALE * self._config().usage.interval
+        vendors = self._vendors()
+        return {
+            name: known.last
+            for name, known in self._known.items()
+            if name in vendors and known.last is not None and (known.status.at or 0.0) > oldest
+        }
+
+    async def _make_accounts(self) -> None:
+        """Make the accounts by a new sample in a thread: with a thousand containers that takes 20 ms."""
+        fresh, promises = self._fresh(), self._promises()
+        found = await anyio.to_thread.run_sync(accounts, fresh, promises)
+        self._made = _parts(fresh, promises), found
+
+    def _accounts(self) -> Accounts:
+        """The accounts, made again where a sample, an allocation, a pod or a card has changed."""
+        fresh, promises = self._fresh(), self._promises()
+        parts = _parts(fresh, promises)
+        if self._made is None or not _same(self._made[0], parts):
+            self._made = parts, accounts(fresh, promises)
+        return self._made[1]
+
+
+def _parts(fresh: Mapping[str, KnownSample], promises: Promises) -> tuple[object, ...]:
+    """All that accounts are made from."""
+    scene = promises.scene
+    return (*fresh.values(), promises.in_use, scene.candidates, scene.plan, scene.snapshot)
+
+
+def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
+    """Whether both have the very same values. These are immutable, and too large to compare."""
+    return len(before) == len(after) and all(was is now for was, now in zip(before, after, strict=True))

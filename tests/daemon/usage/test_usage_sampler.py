@@ -1,0 +1,298 @@
+"""What the agent shows of use, from the samples of vendors that answer, hang, and leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from core.usage.cards_in_use import CARD, GIB, card, held, moment, pod, process
+from support.waiting import eventually
+
+from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
+from agent.core.attribution.scheduler_promises import Promises
+from agent.core.errors import SamplingEnded, VendorTimeout
+from agent.core.usage.minute_history import UsageHistory
+from agent.core.usage.usage_report import ContainerUse, SamplingStatus, Unattributed, VendorSample
+from agent.daemon.usage.usage_sampler import UsageSampler
+from agent.host.node_processes import ProcessReader
+from agent.vendor_api.agent import ProcessUsage
+
+UID = "0f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0"
+NOON = 1_800_000_000.0
+
+
+class Vendor:
+    """A vendor's process: answers with a sample, raises an error, or hangs while `answers` is not set."""
+
+    def __init__(self, *processes: ProcessUsage, used: int = 4 * GIB) -> None:
+        self.answer: VendorSample | Exception = VendorSample((card(used),), processes)
+        self.asked = 0
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def sample(self) -> VendorSample:
+        self.asked += 1
+        await self.answers.wait()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+class Node:
+    """A sampler with vendors, processes, allocations and a clock that a test sets."""
+
+    def __init__(self, proc: Path) -> None:
+        self.proc = proc
+        self.now = NOON
+        self.vendors: dict[str, Vendor] = {}
+        self.promises: Promises = moment()
+        self.config = Config(usage=UsageSettings(enabled=True), metrics=MetricsSettings(("dcgm",)))
+        self.logs: tuple[str, ...] = ()
+        self.logs_read = 0
+        self.sampler = UsageSampler(
+            lambda: self.vendors,
+            lambda: self.promises,
+            lambda: self.config,
+            lambda: self.now,
+            UsageHistory(),
+            ProcessReader(proc),
+            self.log_directories,
+        )
+
+    def log_directories(self) -> tuple[str, ...]:
+        self.logs_read += 1
+        return self.logs
+
+    def has(self, pid: int, uid: str = UID, started: int = 1) -> None:
+        directory = self.proc / str(pid)
+        directory.mkdir()
+        (directory / "cgroup").write_text(f"0::/kubepods/pod{uid}/{'ab' * 32}")
+        (directory / "stat").write_text(f"{pid} (python3) S {'0 ' * 18}{started} 0")
+
+    def wants(self, idle: IdleSettings | None = None) -> None:
+        """The config has a sample each minute, and an alarm where `idle` says so."""
+        usage = UsageSettings(enabled=True, interval=60.0, idle=idle or IdleSettings())
+        self.config = replace(self.config, usage=usage)
+
+    async def round(self, seconds: float = 5.0) -> None:
+        """One round of samples, so many seconds after the last one."""
+        self.now += seconds
+        for name, vendor in self.sampler.begin().items():
+            await self.sampler.sample(name, vendor)
+
+    @property
+    def containers(self) -> Mapping[str, ContainerUse]:
+        return {it.pod: it for it in self.sampler.report().containers}
+
+    @property
+    def alarms(self) -> list[str]:
+        return [it.reason for it in self.sampler.alarms]
+
+    @property
+    def status(self) -> SamplingStatus:
+        (status,) = self.sampler.report().sampling
+        return status
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def of(name: str) -> Promises:
+    """The pod of this name has the card, and the uid of the processes."""
+    owner = replace(held(name), owner=replace(held(name).owner, uid=UID))  # type: ignore[type-var]
+    return moment(owner)
+
+
+async def test_a_sample_shows_each_containers_use_with_the_time_of_the_sample(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB, 0.25))
+    assert node.sampler.report().containers == ()
+    await node.round()
+    use = node.containers["p"]
+    assert (use.memory, use.utilization, use.active_at) == (GIB, 0.25, NOON + 5)
+    assert node.status == SamplingStatus("acme", NOON + 5, tells_processes=True)
+    report = node.sampler.report()
+    assert [(it.pid, it.name, it.pod) for it in report.processes] == [(7, "python3", "p")]
+    assert (report.interval, report.compat) == (5.0, frozenset({"dcgm"}))
+
+
+async def test_a_containers_use_ends_with_its_allocation_and_not_with_the_next_sample(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    await node.round()
+    node.promises = moment(pods=[replace(pod("p"), uid=UID)])
+    assert node.containers == {}
+    (of_card,) = node.sampler.report().cards
+    assert of_card.unattributed[Unattributed.UNKNOWN_POD] == GIB
+    await node.round()
+    assert node.containers["p"].resource == ""
+
+
+async def test_accounts_are_made_once_until_something_changes(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    await node.round()
+    before = node.sampler.report()
+    assert node.sampler.report().cards is before.cards
+    node.promises = of("p")
+    assert node.sampler.report().cards is not before.cards
+
+
+async def test_a_vendor_whose_samples_stay_away_is_shown_for_three_intervals(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor(process(7, GIB, 0.0))
+    await node.round()
+    vendor.answer = VendorTimeout("acme", "sample", 2.0)
+    await node.round()
+    await node.round()
+    assert node.containers["p"].memory == GIB
+    assert (node.status.at, node.status.ended) == (NOON + 5, False)
+    assert node.status.error == "acme: sample did not return within 2 s"
+    vendor.answer = SamplingEnded("acme", 3, 2.0)
+    await node.round()
+    assert node.containers == {}
+    assert node.sampler.report().cards == ()
+    assert node.status.ended
+    vendor.answer = VendorSample((card(GIB),), ())
+    await node.round()
+    assert node.containers["p"].memory == 0
+    assert node.status == SamplingStatus("acme", node.now, tells_processes=True)
+
+
+async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
+    node.config = replace(node.config, usage=UsageSettings(enabled=True, interval=0.01))
+    node.vendors = {"hung": Vendor(), "acme": Vendor()}
+    node.vendors["hung"].answers.clear()
+    task = asyncio.create_task(node.sampler.run())
+    try:
+        await eventually(lambda: node.vendors["acme"].asked > 3)
+        assert node.vendors["hung"].asked == 1
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_vendor_without_methods_for_use_says_so(node: Node) -> None:
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor()
+    vendor.answer = VendorSample(None, None)
+    await node.round()
+    assert node.status == SamplingStatus("acme", node.now, tells_processes=False)
+    assert (node.containers["p"].memory, node.containers["p"].utilization) == (None, None)
+
+
+async def test_what_was_wrong_with_a_sample_is_in_the_status(node: Node) -> None:
+    node.vendors["acme"] = vendor = Vendor()
+    vendor.answer = VendorSample((card(GIB),), None, {"processes": "3 entries are left out"})
+    await node.round()
+    assert node.status.error == "processes: 3 entries are left out"
+    assert node.status.tells_processes
+
+
+async def test_an_agent_that_does_not_see_the_hosts_pids_says_so(node: Node) -> None:
+    node.vendors["acme"] = Vendor(process(7, GIB), process(8, GIB))
+    await node.round()
+    assert node.status.error == "none of the processes is in /proc: the agent does not see the host's pids"
+    (of_card,) = node.sampler.report().cards
+    assert of_card.unattributed[Unattributed.UNMEASURED] == 4 * GIB
+
+
+async def test_a_vendor_out_of_service_is_shown_no_more(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    await node.round()
+    node.vendors = {}
+    assert node.containers == {}
+    assert node.sampler.report().sampling == ()
+    await node.round()
+    node.vendors["acme"] = Vendor()
+    assert node.sampler.report().sampling == ()
+
+
+async def test_log_directories_are_read_only_for_a_pod_that_nothing_else_names(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    await node.round()
+    assert node.logs_read == 0
+    node.promises, node.logs = moment(), (f"ns_q_{UID}", "no pod", "ns_other_uid")
+    await node.round()
+    assert node.containers["q"].memory == GIB
+    await node.round()
+    assert node.logs_read == 1
+    assert node.containers["q"].memory == GIB
+
+
+async def test_a_pod_that_no_log_directory_names_is_looked_for_once(node: Node) -> None:
+    node.has(7)
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    await node.round()
+    await node.round()
+    assert node.logs_read == 1
+    assert node.sampler.report().unknown["owner"] == 1
+
+
+async def test_the_history_and_the_times_of_use_follow_the_samples(node: Node) -> None:
+    node.wants()
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor(process(7, GIB, 0.5))
+    await node.round()
+    vendor.answer = VendorSample((card(GIB),), (process(7, 2 * GIB, 0.0),))
+    await node.round(60)
+    minutes = node.sampler.history.of("ns", "p", "main", CARD)
+    assert [(memory, utilization) for _, memory, utilization in minutes] == [(GIB, 0.5), (2 * GIB, 0.0)]
+    assert node.containers["p"].active_at == NOON + 5
+
+
+async def test_alarms_come_and_go_and_an_idle_one_only_where_the_config_wants_it(node: Node) -> None:
+    node.wants()
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor()
+    for _ in range(31):
+        await node.round(60)
+    assert node.alarms == []
+    node.wants(IdleSettings(event=True))
+    await node.round(60)
+    before = node.sampler.alarms
+    assert node.alarms == ["IdleAccelerator"]
+    await node.round(60)
+    assert node.sampler.alarms == before
+    node.has(7)
+    vendor.answer = VendorSample((card(GIB),), (process(7, GIB, 0.1),))
+    await node.round()
+    assert node.alarms == []
+
+
+async def test_an_alarm_ends_where_no_sample_comes_any_more(node: Node) -> None:
+    node.wants(IdleSettings(event=True, after=60.0))
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor()
+    await node.round()
+    await node.round(100)
+    assert node.alarms == ["IdleAccelerator"]
+    vendor.answer = VendorTimeout("acme", "sample", 2.0)
+    await node.round(100)
+    assert node.alarms == ["IdleAccelerator"]
+    await node.round(100)
+    assert node.alarms == []
+
+
+async def test_a_list_of_ten_thousand_processes_loses_nothing(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    strangers = [process(pid, 1, None) for pid in range(1000, 11_000)]
+    node.vendors["acme"] = Vendor(process(7, GIB), *strangers)
+    await node.round()
+    assert node.containers["p"].memory == GIB
+    assert node.status.error == ""
