@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -23,11 +24,20 @@ PREFIX = "xpu_agent_"
 
 
 def metrics(status: AgentStatus) -> HttpAnswer:
-    """All metrics of the status and of the process."""
+    """All metrics of the status and of the process, and the series of use where use is sampled."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_StatusCollector(status))
     ProcessCollector(registry=registry)
-    return HttpAnswer(200, generate_latest(registry), CONTENT_TYPE)
+    return HttpAnswer(200, generate_latest(registry) + _usage(status), CONTENT_TYPE)
+
+
+def _usage(status: AgentStatus) -> bytes:
+    if status.usage is None:
+        return b""
+    # Imported here: nodes without sampling do not load what makes the series of use.
+    from agent.http.usage_metrics import usage_page
+
+    return usage_page(status, time.time())
 
 
 class _StatusCollector(Collector):
