@@ -184,6 +184,20 @@ class InspectedClaim(DocumentPart, frozen=True):
     remark: str = ""
 
 
+class InspectedUse(DocumentPart, frozen=True):
+    """What a container uses of one card, or slice, beside what it was granted. None: not known."""
+
+    uuid: str = ""
+    #: Unix time of the sample.
+    at: float | None = None
+    processes: int = 0
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    utilization: float | None = None
+    compute_limit: float | None = None
+    active_at: float | None = None
+
+
 class InspectedAllocation(DocumentPart, frozen=True):
     id: str = ""
     resource: str = ""
@@ -202,6 +216,8 @@ class InspectedAllocation(DocumentPart, frozen=True):
     since: float = 0.0
     partitions: tuple[str, ...] = ()
     claim: InspectedClaim | None = None
+    #: Empty where use is not sampled.
+    use: tuple[InspectedUse, ...] = ()
 
 
 class InspectedMismatch(DocumentPart, frozen=True):
