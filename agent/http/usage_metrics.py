@@ -31,14 +31,15 @@ def usage_page(status: AgentStatus, now: float, most: int = MAX_SERIES) -> bytes
     if status.usage is None:
         return b""
     usage = JoinedUsage.of(status, status.usage, now)
-    families = [*_families(usage)]
+    families = [*usage_families(usage)]
     while (count := sum(len(it.series) for it in families)) > most and (usage.containers or usage.shares):
         usage = usage.reduced(count, most)
-        families = [*_families(usage)]
+        families = [*usage_families(usage)]
     return page(families)
 
 
-def _families(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def usage_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
+    """All metrics of use, also those that have no series now."""
     yield from _sampling(usage)
     yield from _cards(usage)
     yield from _containers(usage)

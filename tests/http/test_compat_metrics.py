@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
-from used_views import (
+from support.used_views import (
     CARD,
     INFER,
     NOTEBOOK,

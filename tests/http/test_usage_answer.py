@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from http_views import EMPTY, VIEW, as_text, document_of, hostile
 from msgspec import structs
-from used_views import CARD, NOW, REPORT, SHARED, WORKED, allocated, used, with_report
+from support.used_views import CARD, NOW, REPORT, SHARED, WORKED, allocated, used, with_report
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import SamplingStatus

@@ -8,7 +8,7 @@ import pytest
 from http_views import HOSTILE, VIEW
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
-from used_views import (
+from support.used_views import (
     CARD,
     INFER,
     NOTEBOOK,
