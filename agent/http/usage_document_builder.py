@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
 
-from agent.core.publishing.agent_status import AgentStatus, MinutesOfUse
+from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
 from agent.core.publishing.usage_series_rules import is_fresh
 from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
@@ -22,6 +23,18 @@ from agent.http.usage_document import (
 MAX_HISTORIES = 64
 #: A container as a request names it: namespace, pod, container. None: all containers.
 Named = tuple[str, ...] | None
+
+
+class MinutesOfUse(Protocol):
+    """What containers used of cards, minute by minute."""
+
+    def keys(self) -> Sequence[tuple[str, str, str, str]]:
+        """Namespace, pod, container and the card's uuid of each history, also of containers that ended."""
+
+    def of(
+        self, namespace: str, pod: str, container: str, uuid: str
+    ) -> Sequence[tuple[int, int | None, float | None]]:
+        """Unix minute, bytes of memory, and utilisation from 0 to 1; oldest first. None: not known."""
 
 
 def usage_document(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
 
@@ -81,18 +81,6 @@ class SchedulerReport(Struct, frozen=True):
     error: str = ""
     #: Whether the config demands the report. Then an error keeps the agent from being ready.
     wanted: bool = False
-
-
-class MinutesOfUse(Protocol):
-    """What containers used of cards, minute by minute."""
-
-    def keys(self) -> Sequence[tuple[str, str, str, str]]:
-        """Namespace, pod, container and the card's uuid of each history, also of containers that ended."""
-
-    def of(
-        self, namespace: str, pod: str, container: str, uuid: str
-    ) -> Sequence[tuple[int, int | None, float | None]]:
-        """Unix minute, bytes of memory, and utilisation from 0 to 1; oldest first. None: not known."""
 
 
 class AgentStatus(Struct, frozen=True):
@@ -179,8 +167,8 @@ class AgentStatus(Struct, frozen=True):
     pre_start_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     #: The use of the cards; None where the config does not want it.
     usage: UsageReport | None = None
-    #: The use in each minute of the last 24 hours; None where nothing keeps it.
-    usage_history: MinutesOfUse | None = None
+    #: What containers used in each minute of the last day, for reading alone.
+    usage_history: Any = None
 
     @property
     def troubles(self) -> tuple[str, ...]:

@@ -107,6 +107,5 @@ class UsageReport(Struct, frozen=True):
     processes: tuple[ProcessUse, ...] = ()
     #: What is not known to how many processes lack it: `owner`, `memory`, `utilization`.
     unknown: Mapping[str, int] = field(default_factory=dict)
-    #: The dialects of other exporters in which the use is shown, too, as the config says: `dcgm`, `hami`,
-    #: `gpu-manager`.
+    #: The programs under whose names the metrics stand, too: `dcgm`, `hami`, `gpu-manager`.
     compat: frozenset[str] = frozenset()
