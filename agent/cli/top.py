@@ -1,4 +1,4 @@
-"""`top`: shows which container uses how much of which card, again and again."""
+"""`top`: shows what each container uses of each card, again and again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INTERVALS = (0.5, 60.0)
 
 
 def add(verbs: Verbs) -> None:
-    parser = verbs.add_parser("top", help="which container uses how much of which card, live")
+    parser = verbs.add_parser("top", help="what each container uses of each card, live")
     output = parser.add_mutually_exclusive_group()
     output.add_argument("--once", action="store_true", help="one picture, as on a pipe")
     output.add_argument("--json", action="store_true", help="the document of use as JSON, once")

@@ -37,9 +37,8 @@ def _heading(picture: Picture) -> Text:
     document, usage = picture.document, picture.usage
     words = [f"node {document.node or '?'}, xpu-agent {document.version or '?'}"]
     if usage is not None:
-        ages = (
-            f"{it.vendor} {it.age_seconds:.0f}s ago" for it in usage.sampling if it.age_seconds is not None
-        )
+        known = ((vendor.vendor, vendor.age_seconds) for vendor in usage.sampling)
+        ages = (f"{name} {seconds:.0f}s ago" for name, seconds in known if seconds is not None)
         words += [f"sampled every {usage.interval_seconds:g} s", *ages]
     return terminal.styled(", ".join(words), "bold")
 

@@ -6,6 +6,7 @@ Source: tkestack/gpu-manager pkg/services/display/display.go and pkg/types/metri
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from agent.core.usage.usage_report import ContainerUse
 from agent.http.foreign_units import mib, percent
@@ -22,24 +23,12 @@ Cards = Sequence[tuple[int, ContainerUse]]
 def gpu_manager_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     """What each container uses of each card and of all its cards, and what it has requested."""
     containers = [*_by_container(usage).items()]
-    help_ = "gpu utilization"
-    series = [it for named, cards in containers for it in _used(named, "gpu", _utilizations(cards))]
-    yield MetricFamily("container_gpu_utilization", help_, series)
-    help_ = "gpu memory usage in MiB"
-    series = [it for named, cards in containers for it in _used(named, "gpu_memory", _memories(cards))]
-    yield MetricFamily("container_gpu_memory_total", help_, series)
-    help_ = "request of gpu utilization"
-    series = [
-        it for named, cards in containers for it in _requested(named, "req_of_gpu", _cores(usage, cards))
-    ]
-    yield MetricFamily("container_request_gpu_utilization", help_, series)
-    help_ = "request of gpu memory in MiB"
-    series = [
-        it
-        for named, cards in containers
-        for it in _requested(named, "req_of_gpu_memory", _memory(usage, cards))
-    ]
-    yield MetricFamily("container_request_gpu_memory", help_, series)
+    for name, help_, label, figures in _USED:
+        parts = (_used(named, label, figures(cards)) for named, cards in containers)
+        yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
+    for name, help_, label, requested in _REQUESTED:
+        parts = (_requested(named, label, requested(usage, cards)) for named, cards in containers)
+        yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
 
 
 def _by_container(usage: JoinedUsage) -> dict[str, list[tuple[int, ContainerUse]]]:
@@ -88,3 +77,14 @@ def _requested(named: str, label: str, figures: Sequence[Value]) -> Iterator[tup
     known = [figure for figure in figures if figure is not None]
     if len(known) == len(figures):
         yield f'{label}="{_TOTAL}",{named}', sum(known)
+
+
+#: Name, help, label of the card, figures.
+_USED = (
+    ("container_gpu_utilization", "gpu utilization", "gpu", _utilizations),
+    ("container_gpu_memory_total", "gpu memory usage in MiB", "gpu_memory", _memories),
+)
+_REQUESTED = (
+    ("container_request_gpu_utilization", "request of gpu utilization", "req_of_gpu", _cores),
+    ("container_request_gpu_memory", "request of gpu memory in MiB", "req_of_gpu_memory", _memory),
+)

@@ -104,7 +104,7 @@ class ContainerHistory(DocumentPart, frozen=True):
 
 
 class UsageDocument(DocumentPart, frozen=True):
-    """Which container uses how much of which card."""
+    """What each container uses of each card."""
 
     node: str = ""
     version: str = ""

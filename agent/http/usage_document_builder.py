@@ -48,8 +48,8 @@ def usage_document(
     """The use of all cards. `now` is Unix time; `history` names the containers whose minutes are wanted."""
     sampled = {it.vendor for it in report.sampling if is_fresh(it, report.interval, now)}
     shares: dict[tuple[str, ...], AllocatedShare] = {
-        (it.namespace, it.pod, it.container, it.uuid, it.resource): it
-        for it in allocated_shares(status, sampled)
+        (share.namespace, share.pod, share.container, share.uuid, share.resource): share
+        for share in allocated_shares(status, sampled)
     }
     histories = [*_histories(status.usage_history, history)]
     return UsageDocument(

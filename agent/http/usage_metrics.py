@@ -53,7 +53,7 @@ def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
     help_ = "Seconds since the last sample of the vendor's cards."
     ages = [(named, _seconds(usage.now - it.at)) for named, it in vendors if it.at is not None]
     yield MetricFamily("xpu_usage_age_seconds", help_, ages)
-    help_ = "Processes on cards of which the owner, the memory or the utilisation is not known."
+    help_ = "Processes on cards without a known owner, memory or utilisation."
     unknown = [(labels(("what",), (what,)), count) for what, count in sorted(usage.report.unknown.items())]
     yield MetricFamily("xpu_usage_unknown_processes", help_, unknown)
     help_ = "Whether the series of containers are reduced to series of pods, because there are too many."
@@ -114,9 +114,9 @@ def _accounts(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("xpu_unattributed_memory_bytes", help_, unattributed)
     help_ = "By how much all processes together exceed the memory in use: what they share counts twice."
     over = [
-        (labels(("uuid",), (it.usage.uuid,)), it.overcounted)
-        for it in usage.report.cards
-        if it.usage.memory_used is not None
+        (labels(("uuid",), (card.usage.uuid,)), card.overcounted)
+        for card in usage.report.cards
+        if card.usage.memory_used is not None
     ]
     yield MetricFamily("xpu_overcounted_memory_bytes", help_, over)
 
@@ -160,7 +160,9 @@ def _by_kind(
     cards: Sequence[tuple[str, CardUse]], kinds: dict[str, Callable[[Usage], Value]]
 ) -> Sequence[tuple[str, float]]:
     return _known(
-        (f'{named},kind="{kind}"', value(it.usage)) for named, it in cards for kind, value in kinds.items()
+        (f'{named},kind="{kind}"', value(card.usage))
+        for named, card in cards
+        for kind, value in kinds.items()
     )
 
 

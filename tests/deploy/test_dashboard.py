@@ -121,7 +121,7 @@ def server(
         for number in range(SCRAPES):
             file.writelines(scraped(number, first + number * STEP))
         file.write("# EOF\n")
-    blocks = [promtool, "tsdb", "create-blocks-from", "openmetrics", "scrapes.txt", "data"]
+    blocks: list[str | Path] = [promtool, "tsdb", "create-blocks-from", "openmetrics", "scrapes.txt", "data"]
     made = subprocess.run(blocks, cwd=root, capture_output=True, text=True, timeout=PATIENCE)
     assert made.returncode == 0, made.stdout + made.stderr
     (root / "prometheus.yml").write_text("{}\n")

@@ -1,4 +1,4 @@
-"""Which share of which card each container has, and what keeps the container to that share. Pure."""
+"""The share that each container has of a card, and what keeps the container to that share. Pure."""
 
 from __future__ import annotations
 
