@@ -9,6 +9,7 @@ from pages.metrics import metric_table
 from pages.regions import rewritten
 from pages.sources import ROOT, source
 from pages.unserved import unserved_table
+from pages.use_metrics import use_metric_table
 from pages.verbs import verbs
 
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -28,6 +29,8 @@ def _part(what: str) -> str:
             return "\n".join(flag_table())
         case "metrics":
             return "\n".join(metric_table())
+        case "use":
+            return "\n".join(use_metric_table(of))
         case "findings":
             return "\n".join(findings())
         case "unserved":
@@ -39,6 +42,6 @@ def _part(what: str) -> str:
         case "koordinator":
             return koordinator.part(of)
     raise ValueError(
-        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, findings, unserved, verbs, "
-        "file PATH, koordinator PART"
+        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, use [DIALECT], findings, unserved, "
+        "verbs, file PATH, koordinator PART"
     )

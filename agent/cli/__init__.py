@@ -18,6 +18,7 @@ VERBS = (
     "run",
     "demo",
     "inspect",
+    "top",
     "health",
     "plugins",
     "labels",

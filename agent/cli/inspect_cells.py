@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from agent.http.inspect_document import (
     InspectedAbsentDevice,
@@ -10,6 +10,7 @@ from agent.http.inspect_document import (
     InspectedDevice,
     InspectedMismatch,
     InspectedOwner,
+    InspectedUse,
 )
 
 
@@ -54,6 +55,32 @@ def pod(owner: InspectedOwner | InspectedMismatch | None) -> str:
         return ""
     name = owner.pod or (owner.uid if isinstance(owner, InspectedOwner) else "")
     return "/".join(part for part in (owner.namespace, name) if part)
+
+
+#: A container that used its card within so many seconds is not called idle, nor an older sample new.
+_A_WHILE = 60
+
+
+def use(uses: Sequence[InspectedUse], now: float) -> str:
+    """What a container uses of each card, of what it was granted, and since when it is idle."""
+    return "; ".join(_use(it, now) for it in uses)
+
+
+def _use(used: InspectedUse, now: float) -> str:
+    return ", ".join(filter(None, _used_parts(used, now)))
+
+
+def _used_parts(used: InspectedUse, now: float) -> Iterator[str]:
+    granted = f" of {memory(used.memory_limit_bytes)}" if used.memory_limit_bytes else ""
+    if used.memory_bytes is not None:
+        yield f"{memory(used.memory_bytes) or '0'}{granted}"
+    if used.utilization is not None:
+        granted = f" of {used.compute_limit:.0%}" if used.compute_limit is not None else ""
+        yield f"{used.utilization:.0%}{granted}"
+    if used.active_at is not None and now - used.active_at > _A_WHILE:
+        yield f"idle {age(used.active_at, now)}"
+    if used.at is not None and now - used.at > _A_WHILE:
+        yield f"{age(used.at, now)} ago"
 
 
 def place(device: InspectedDevice) -> str | int | None:

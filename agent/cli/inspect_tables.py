@@ -16,6 +16,7 @@ from agent.cli.inspect_cells import (
     place,
     pod,
     share,
+    use,
 )
 from agent.cli.topology_tree import topology
 from agent.core.named_list import named_list
@@ -32,6 +33,7 @@ from agent.scheduler_api.scheduler import reporting
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
     from rich.text import Text
 
 #: Pods that the row of a resource names beside its kept IDs; the table of allocations has all.
@@ -63,9 +65,7 @@ def render(document: InspectDocument, now: float) -> list[RenderableType]:
     columns = ["resource", "sharing", "capacity", "allocatable", "allocated", "session", "reason"]
     rows = [_resource(resource, document) for resource in document.resources]
     parts.append(terminal.table("resources", columns, rows))
-    columns = ["resource", "devices", "pod", "container", "state", "since", "allocation"]
-    rows = [_allocation(allocation, now) for allocation in document.in_use]
-    parts.append(terminal.table("allocations", columns, rows))
+    parts.append(_allocations(document, now))
     parts += _schedulers(document)
     if document.devices:
         parts.append(topology(document.devices))
@@ -177,6 +177,17 @@ def _in_other_mode(resource: InspectedResource) -> str:
     """How many cards of the resource other resources have for now."""
     modes = Counter(resource.in_other_mode.values())
     return ", ".join(f"cards given out as {name}: {count}" for name, count in sorted(modes.items()))
+
+
+def _allocations(document: InspectDocument, now: float) -> Table:
+    """The allocations that are not over, with their use where use is sampled."""
+    columns = ["resource", "devices", "pod", "container", "state", "since", "allocation"]
+    rows = [_allocation(allocation, now) for allocation in document.in_use]
+    if any(allocation.use for allocation in document.in_use):
+        columns.insert(4, "use")
+        for row, allocation in zip(rows, document.in_use, strict=True):
+            row.insert(4, use(allocation.use, now))
+    return terminal.table("allocations", columns, rows)
 
 
 def _allocation(allocation: InspectedAllocation, now: float) -> list[Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from agent.core.devices.memory_units import counted_in
 from agent.core.event_notices import PlacementMismatch
@@ -41,10 +42,14 @@ from agent.http.inspect_document import (
     InspectedReport,
     InspectedResource,
     InspectedUnknownCard,
+    InspectedUse,
     InspectedVendor,
 )
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Link
+
+if TYPE_CHECKING:  # nodes without sampling do not import the values
+    from agent.core.usage.usage_report import UsageReport
 
 
 def inspect_document(status: AgentStatus) -> InspectDocument:
@@ -77,7 +82,7 @@ def inspect_document(status: AgentStatus) -> InspectDocument:
             _resource(status, resource, used.get(name, 0))
             for name, resource in sorted(status.resources.items())
         ),
-        allocations=tuple(_allocation(allocation) for allocation in status.allocations),
+        allocations=tuple(_allocations(status)),
         unheeded=tuple(_mismatch(mismatch) for mismatch in status.placement_mismatches),
         unknown_cards=tuple(_unknown_card(vendor, answer) for vendor, answer in status.unknown_cards),
     )
@@ -217,7 +222,34 @@ def _resource(status: AgentStatus, resource: Resource, used: int) -> InspectedRe
     )
 
 
-def _allocation(allocation: Allocation) -> InspectedAllocation:
+def _allocations(status: AgentStatus) -> Iterator[InspectedAllocation]:
+    uses = _uses(status.usage) if status.usage is not None else {}
+    for allocation in status.allocations:
+        is_over = allocation.state is AllocationState.RELEASED
+        container = None if is_over else allocation.container_key
+        yield _allocation(allocation, uses.get((container, allocation.resource), ()))
+
+
+def _uses(report: UsageReport) -> Mapping[object, Sequence[InspectedUse]]:
+    """((pod uid, container), resource) to what the container uses of each card."""
+    sampled = {it.vendor: it.at for it in report.sampling}
+    found: dict[object, list[InspectedUse]] = {}
+    for use in report.containers:
+        known = InspectedUse(
+            uuid=use.uuid,
+            at=_moment(sampled.get(use.vendor)),
+            processes=use.processes,
+            memory_bytes=use.memory,
+            memory_limit_bytes=use.memory_limit,
+            utilization=_ratio(use.utilization),
+            compute_limit=_ratio(use.compute_limit),
+            active_at=_moment(use.active_at),
+        )
+        found.setdefault(((use.uid, use.container), use.resource), []).append(known)
+    return found
+
+
+def _allocation(allocation: Allocation, uses: Sequence[InspectedUse]) -> InspectedAllocation:
     return InspectedAllocation(
         id=allocation.id,
         resource=allocation.resource,
@@ -234,6 +266,7 @@ def _allocation(allocation: Allocation) -> InspectedAllocation:
         since=_seconds(allocation.since),
         partitions=allocation.partitions,
         claim=_claim(allocation.claim) if allocation.claim else None,
+        use=tuple(uses),
     )
 
 
@@ -268,6 +301,14 @@ def _unknown_card(vendor: str, answer: CheckpointAnswer) -> InspectedUnknownCard
         container=answer.container,
         ids=answer.ids,
     )
+
+
+def _moment(moment: float | None) -> float | None:
+    return None if moment is None else _seconds(moment)
+
+
+def _ratio(part: float | None) -> float | None:
+    return round(part, 4) if part is not None and math.isfinite(part) else None
 
 
 def _seconds(moment: float) -> float:

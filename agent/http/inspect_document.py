@@ -6,44 +6,39 @@ agent does not write has a default here; a key that only a newer agent writes is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal
 
 import msgspec
 
-
-class _Part(msgspec.Struct, frozen=True, rename="camel"):
-    """A JSON object of the document. The order of its attributes is the order of its keys."""
+from agent.http.document_parts import DocumentPart, json_object, usable
 
 
-class InspectedError(_Part, frozen=True):
+class InspectedError(DocumentPart, frozen=True):
     """Why a file, an object or a source is not as it should be; empty where it is."""
 
     error: str = ""
 
 
-class InspectedConfig(_Part, frozen=True):
+class InspectedConfig(DocumentPart, frozen=True):
     source: str = ""
     error: str = ""
 
 
-class InspectedEvidence(_Part, frozen=True):
+class InspectedEvidence(DocumentPart, frozen=True):
     """Source of evidence to why it cannot be read."""
 
     errors: Mapping[str, str] = {}
 
 
-class InspectedReceipts(_Part, frozen=True):
+class InspectedReceipts(DocumentPart, frozen=True):
     """`owed`: how many pods have their devices and no receipt yet."""
 
     error: str = ""
     owed: int = 0
 
 
-class InspectedReport(_Part, frozen=True):
+class InspectedReport(DocumentPart, frozen=True):
     """The report of the cards to a scheduler: how the cards are reported, and the reason."""
 
     mode: Literal["feed", "device", "none", ""] = ""
@@ -56,21 +51,21 @@ class InspectedReport(_Part, frozen=True):
     error: str = ""
 
 
-class InspectedList(_Part, frozen=True):
+class InspectedList(DocumentPart, frozen=True):
     """A list of the API server's that the agent follows."""
 
     synced: bool = False
     error: str = ""
 
 
-class InspectedApiServer(_Part, frozen=True):
+class InspectedApiServer(DocumentPart, frozen=True):
     address: str = ""
     synced: bool = False
     error: str = ""
     followed: Mapping[str, InspectedList] = {}
 
 
-class InspectedVendor(_Part, frozen=True):
+class InspectedVendor(DocumentPart, frozen=True):
     """A vendor in service, with its process."""
 
     name: str = ""
@@ -85,26 +80,26 @@ class InspectedVendor(_Part, frozen=True):
     stuck: int | None = None
 
 
-class InspectedHealth(_Part, frozen=True):
+class InspectedHealth(DocumentPart, frozen=True):
     state: str = ""
     reason: str = ""
     message: str = ""
     since: float = 0.0
 
 
-class InspectedCordon(_Part, frozen=True):
+class InspectedCordon(DocumentPart, frozen=True):
     author: str = ""
     reason: str = ""
     since: float = 0.0
 
 
-class InspectedLink(_Part, frozen=True):
+class InspectedLink(DocumentPart, frozen=True):
     peer: str = ""
     lanes: int = 0
     distance: str = ""
 
 
-class InspectedDevice(_Part, frozen=True):
+class InspectedDevice(DocumentPart, frozen=True):
     """A device that its vendor lists."""
 
     vendor: str = ""
@@ -128,7 +123,7 @@ class InspectedDevice(_Part, frozen=True):
     in_use: bool | None = None
 
 
-class InspectedAbsentDevice(_Part, frozen=True):
+class InspectedAbsentDevice(DocumentPart, frozen=True):
     """A device that is remembered and that no vendor lists now."""
 
     vendor: str = ""
@@ -139,7 +134,7 @@ class InspectedAbsentDevice(_Part, frozen=True):
     in_use: bool | None = None
 
 
-class InspectedResource(_Part, frozen=True):
+class InspectedResource(DocumentPart, frozen=True):
     name: str = ""
     vendor: str = ""
     sharing: str = ""
@@ -167,7 +162,7 @@ class InspectedResource(_Part, frozen=True):
     foreign: str = ""
 
 
-class InspectedOwner(_Part, frozen=True):
+class InspectedOwner(DocumentPart, frozen=True):
     """The container that has an allocation. `namespace` and `pod` are empty until the kubelet shows them."""
 
     namespace: str = ""
@@ -176,7 +171,7 @@ class InspectedOwner(_Part, frozen=True):
     container: str = ""
 
 
-class InspectedClaim(_Part, frozen=True):
+class InspectedClaim(DocumentPart, frozen=True):
     """What a scheduler promised to a container."""
 
     namespace: str = ""
@@ -189,7 +184,21 @@ class InspectedClaim(_Part, frozen=True):
     remark: str = ""
 
 
-class InspectedAllocation(_Part, frozen=True):
+class InspectedUse(DocumentPart, frozen=True):
+    """What a container uses of one card, or slice, beside what it was granted. None: not known."""
+
+    uuid: str = ""
+    #: Unix time of the sample.
+    at: float | None = None
+    processes: int = 0
+    memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    utilization: float | None = None
+    compute_limit: float | None = None
+    active_at: float | None = None
+
+
+class InspectedAllocation(DocumentPart, frozen=True):
     id: str = ""
     resource: str = ""
     vendor: str = ""
@@ -207,9 +216,11 @@ class InspectedAllocation(_Part, frozen=True):
     since: float = 0.0
     partitions: tuple[str, ...] = ()
     claim: InspectedClaim | None = None
+    #: Empty where use is not sampled.
+    use: tuple[InspectedUse, ...] = ()
 
 
-class InspectedMismatch(_Part, frozen=True):
+class InspectedMismatch(DocumentPart, frozen=True):
     """A pod that has other cards than its scheduler chose."""
 
     namespace: str = ""
@@ -217,7 +228,7 @@ class InspectedMismatch(_Part, frozen=True):
     reason: str = ""
 
 
-class InspectedUnknownCard(_Part, frozen=True):
+class InspectedUnknownCard(DocumentPart, frozen=True):
     """A container with an answer that names cards which are not here."""
 
     vendor: str = ""
@@ -227,7 +238,7 @@ class InspectedUnknownCard(_Part, frozen=True):
     ids: tuple[str, ...] = ()
 
 
-class InspectDocument(_Part, frozen=True):
+class InspectDocument(DocumentPart, frozen=True):
     """What the running agent knows."""
 
     node: str = ""
@@ -274,55 +285,13 @@ def to_builtins(document: InspectDocument) -> dict[str, Any]:
 def decode(body: bytes) -> InspectDocument:
     """The document that an agent of any release answered.
 
-    Halves of surrogate pairs are kept, because names of files on the node may have them.
-
     Raises:
         msgspec.MsgspecError: The body is no JSON object.
     """
-    try:
-        values = json.loads(body.decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError) as exc:
-        raise msgspec.DecodeError(str(exc)) from exc
-    return from_builtins(msgspec.convert(values, dict[str, Any]))
+    return from_builtins(json_object(body))
 
 
 def from_builtins(values: Mapping[str, Any]) -> InspectDocument:
     """The document as far as it fits the form: a value of another type counts as missing."""
-    document: InspectDocument = _usable(values, InspectDocument)
+    document: InspectDocument = usable(values, InspectDocument)
     return document
-
-
-def _usable(value: object, form: Any) -> Any:
-    """What of the value fits the form: of an object its good keys, of a list of objects these objects.
-
-    Raises:
-        msgspec.ValidationError: Nothing of the value fits.
-    """
-    try:
-        return msgspec.convert(value, form)
-    except msgspec.ValidationError:
-        part = _part_in(form)
-        if part is None:
-            raise
-        if get_origin(form) is tuple:
-            if not isinstance(value, list):
-                raise
-            return tuple(_usable(row, part) for row in value if isinstance(row, Mapping))
-        if not isinstance(value, Mapping):
-            raise
-        return part(**_usable_keys(value, part))
-
-
-def _usable_keys(value: Mapping[str, Any], part: type[_Part]) -> dict[str, Any]:
-    usable = {}
-    for attribute in msgspec.structs.fields(part):
-        if attribute.encode_name in value:
-            with suppress(msgspec.ValidationError):
-                usable[attribute.name] = _usable(value[attribute.encode_name], attribute.type)
-    return usable
-
-
-def _part_in(form: Any) -> type[_Part] | None:
-    """The kind of object that the form is, lists, or allows beside None."""
-    kinds = get_args(form) if get_origin(form) in (tuple, UnionType) else (form,)
-    return next((it for it in kinds if isinstance(it, type) and issubclass(it, _Part)), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import zlib
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -16,20 +16,28 @@ from agent.core.model import AllocationState, VendorState
 from agent.core.publishing.agent_status import BUCKETS, AgentStatus
 from agent.http.answer import HttpAnswer
 from agent.http.inspect_builder import allocated_ids
+from agent.http.label_values import label_value
 from agent.http.metric_texts import COUNTED, UNNAMED
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "xpu_agent_"
-#: Characters of a label's value, because Prometheus stores each value.
-MAX_LABEL_LENGTH = 128
 
 
 def metrics(status: AgentStatus) -> HttpAnswer:
-    """All metrics of the status and of the process."""
+    """All metrics of the status and of the process, and the series of use where use is sampled."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_StatusCollector(status))
     ProcessCollector(registry=registry)
-    return HttpAnswer(200, generate_latest(registry), CONTENT_TYPE)
+    return HttpAnswer(200, generate_latest(registry) + _usage(status), CONTENT_TYPE)
+
+
+def _usage(status: AgentStatus) -> bytes:
+    if status.usage is None:
+        return b""
+    # Imported here: nodes without sampling do not load what makes the series of use.
+    from agent.http.usage_metrics import usage_page
+
+    return usage_page(status, time.time())
 
 
 class _StatusCollector(Collector):
@@ -153,7 +161,7 @@ def _seconds(call: str, help_: str, seconds: Mapping[tuple[str, str], tuple[floa
         for bound, within in zip(BUCKETS, buckets, strict=False):
             seen += within
             cumulated.append((str(bound), seen))
-        family.add_metric([_text(resource), _text(outcome)], [*cumulated, ("+Inf", count)], total)
+        family.add_metric([label_value(resource), label_value(outcome)], [*cumulated, ("+Inf", count)], total)
     return family
 
 
@@ -171,14 +179,14 @@ def _gauge(
 ) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}{name}", help_, labels=labels)
     for key, value in values:
-        family.add_metric([_text(part) for part in key], float(value))
+        family.add_metric([label_value(part) for part in key], float(value))
     return family
 
 
 def _counter(name: str, help_: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Metric:
     family = Metric(f"{PREFIX}{name}", help_, "counter")
     for labels, value in samples:
-        bounded = {label: _text(text) for label, text in labels.items()}
+        bounded = {label: label_value(text) for label, text in labels.items()}
         family.add_sample(f"{PREFIX}{name}_total", bounded, float(value))
     return family
 
@@ -186,12 +194,3 @@ def _counter(name: str, help_: str, samples: Iterable[tuple[Mapping[str, str], f
 def _word(text: str) -> str:
     """A name that Prometheus allows. Names that begin with __ are reserved."""
     return re.sub(r"[^a-zA-Z0-9_]", "_", text).lstrip("_0123456789") or "unnamed"
-
-
-def _text(text: str) -> str:
-    """A label's value, bounded. A lone surrogate is escaped, because UTF-8 cannot encode it."""
-    value = text.encode("utf-8", "backslashreplace").decode()
-    if len(value) <= MAX_LABEL_LENGTH:
-        return value
-    # Two values with the same beginning must stay different.
-    return f"{value[: MAX_LABEL_LENGTH - 9]}…{zlib.crc32(value.encode()):08x}"

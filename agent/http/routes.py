@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import probes, tool_formats
 from agent.http.answer import HttpAnswer, document, text
 from agent.http.inspect_builder import inspect_document
 from agent.http.inspect_document import to_builtins
+from agent.http.usage_answer import USAGE, usage_answer, wanted_history
 
 StatusSource = Callable[[], AgentStatus]
 
@@ -39,7 +40,10 @@ _FOR_MACHINE: Mapping[str, Callable[[StatusSource], HttpAnswer]] = {
 
 def canonical(target: str) -> str:
     """The target without a query that the path does not read."""
-    path = target.partition("?")[0]
+    path, _, query = target.partition("?")
+    if path == USAGE:
+        wanted = wanted_history(query)
+        return f"{USAGE}?history={quote(wanted)}" if wanted else USAGE
     return path if path in _FOR_NETWORK or path in _FOR_MACHINE else target
 
 
@@ -50,15 +54,17 @@ def answer(status: StatusSource, audience: Audience, target: str) -> HttpAnswer:
     view = _FOR_NETWORK.get(path) or (_FOR_MACHINE.get(path) if is_on_machine else None)
     if view is not None:
         return view(status)
+    if path == USAGE and is_on_machine:
+        return usage_answer(status(), query, with_processes=audience is Audience.ADMIN)
     now = status()
     format = tool_formats.requested_format(now, path)
     if format is not None and is_on_machine:
         return tool_formats.format_answer(now, format, dict(parse_qsl(query)))
     if format is None and path.startswith(tool_formats.INSPECT) and is_on_machine:
         return tool_formats.no_such_format(now, path)
-    if format is not None or path in _FOR_MACHINE:
+    if format is not None or path in (*_FOR_MACHINE, USAGE):
         return text(404, f"{path} is served on loopback and on the admin socket only")
-    on_machine = (*_FOR_MACHINE, *tool_formats.format_paths(now)) if is_on_machine else ()
+    on_machine = (*_FOR_MACHINE, USAGE, *tool_formats.format_paths(now)) if is_on_machine else ()
     return text(404, f"nothing is here; there is {', '.join((*_FOR_NETWORK, *on_machine))}")
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from .chart import Chart, helm_of, tool
 
+PROMETHEUS = "apt-get install -y --no-install-recommends prometheus"
+
 
 @pytest.fixture(scope="session")
 def helm(request: pytest.FixtureRequest) -> Path:
@@ -16,7 +18,12 @@ def helm(request: pytest.FixtureRequest) -> Path:
 
 @pytest.fixture(scope="session")
 def promtool(request: pytest.FixtureRequest) -> Path:
-    return tool(request, "promtool", "apt-get install -y --no-install-recommends prometheus")
+    return tool(request, "promtool", PROMETHEUS)
+
+
+@pytest.fixture(scope="session")
+def prometheus(request: pytest.FixtureRequest) -> Path:
+    return tool(request, "prometheus", PROMETHEUS)
 
 
 @pytest.fixture(scope="session")

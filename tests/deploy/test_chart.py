@@ -1202,6 +1202,7 @@ def test_monitors_and_rules_scrape_and_alert_by_node(chart: Chart) -> None:
 
     [endpoint] = rendered.one("PodMonitor")["spec"]["podMetricsEndpoints"]
     assert endpoint["relabelings"][0]["targetLabel"] == "node"
+    assert endpoint["honorLabels"], "Prometheus would rename the labels of pods that use cards"
     assert rendered.one("PodMonitor")["metadata"]["labels"]["release"] == "prometheus"
     assert rendered.one("PrometheusRule")["spec"]["groups"][0]["rules"]
     assert json.loads(rendered.one("ConfigMap", "xpu-agent-dashboard")["data"]["xpu-agent.json"])["panels"]

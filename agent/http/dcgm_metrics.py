@@ -1,0 +1,155 @@
+"""The series of NVIDIA's dcgm-exporter, as far as NVML and GPM know them.
+
+Source: NVIDIA/dcgm-exporter etc/default-counters.csv and internal/pkg/transformation/process_metrics.go at
+d5e5f51.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from agent.core.model import DeviceStatus
+from agent.core.usage.usage_report import CardUse, ContainerUse
+from agent.http.foreign_units import mhz, mib, millijoules, percent
+from agent.http.joined_usage import JoinedUsage
+from agent.http.metric_families import MetricFamily, labels
+from agent.vendor_api.agent import DRIVER_VERSION, Usage
+
+#: Attributes of a slice as NVIDIA's plugin names them: the number of the GPU instance, and the profile.
+_INSTANCE, _PROFILE = "gi", "mig-profile"
+_POD = ("pod", "namespace", "container")
+Value = float | None
+
+#: The figures of a card that say what programs do on it. A card with slices has them slice by slice.
+_OF_USE: Mapping[str, tuple[str, Callable[[Usage], Value]]] = {
+    "FB_FREE": ("Framebuffer memory free (in MiB).", lambda it: mib(_free(it))),
+    "FB_RESERVED": ("Framebuffer memory reserved (in MiB).", lambda it: mib(it.memory_reserved)),
+    "MEM_COPY_UTIL": ("Memory utilization (in %).", lambda it: percent(it.memory_utilization)),
+    "ENC_UTIL": ("Encoder utilization (in %).", lambda it: percent(it.encoder_utilization)),
+    "DEC_UTIL": ("Decoder utilization (in %).", lambda it: percent(it.decoder_utilization)),
+}
+#: The figures of the board, which slices do not have.
+_OF_BOARD: Mapping[str, tuple[str, Callable[[Usage], Value]]] = {
+    "GPU_TEMP": ("GPU temperature (in C).", lambda it: it.temperature),
+    "MEMORY_TEMP": ("Memory temperature (in C).", lambda it: it.memory_temperature),
+    "POWER_USAGE": ("Power draw (in W).", lambda it: it.power),
+    "SM_CLOCK": ("SM clock frequency (in MHz).", lambda it: mhz(it.clock)),
+    "MEM_CLOCK": ("Memory clock frequency (in MHz).", lambda it: mhz(it.memory_clock)),
+    "XID_ERRORS": ("Value of the last XID error encountered.", lambda it: it.last_driver_error or 0),
+}
+_COUNTERS: Mapping[str, tuple[str, Callable[[Usage], Value]]] = {
+    "TOTAL_ENERGY_CONSUMPTION": (
+        "Total energy consumption since the driver was loaded (in mJ).",
+        lambda it: millijoules(it.energy),
+    ),
+    "ECC_SBE_VOL_TOTAL": (
+        "Total number of single-bit volatile ECC errors.",
+        lambda it: it.ecc_errors.get("corrected"),
+    ),
+    "ECC_DBE_VOL_TOTAL": (
+        "Total number of double-bit volatile ECC errors.",
+        lambda it: it.ecc_errors.get("uncorrected"),
+    ),
+}
+
+
+def dcgm_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
+    """The series of all cards and slices, with the pod where exactly one container has the card.
+
+    On a shared card each container has its own utilisation and memory, as dcgm-exporter splits them; the
+    other figures have no pod there.
+    """
+    cut = usage.cut_cards
+    cards = [
+        (_labels(usage, known, card), card, tuple(usage.containers_of.get(card.usage.uuid, ())))
+        for card in usage.report.cards
+        if (known := usage.devices.get(card.usage.uuid)) is not None
+    ]
+    whole = [(named, card, pods) for named, card, pods in cards if card.usage.uuid not in cut]
+    boards = [it for it in cards if usage.devices[it[1].usage.uuid].device.parent is None]
+    help_ = "GPU utilization (in %)."
+    split = _split(usage, whole, lambda it: percent(it.utilization), lambda it: percent(it.utilization))
+    yield MetricFamily("DCGM_FI_DEV_GPU_UTIL", help_, split)
+    help_ = "Framebuffer memory used (in MiB)."
+    split = _split(usage, whole, lambda it: mib(it.memory_used), lambda it: mib(it.memory))
+    yield MetricFamily("DCGM_FI_DEV_FB_USED", help_, split)
+    for name, (help_, value) in _OF_USE.items():
+        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(usage, whole, value))
+    for name, (help_, value) in _OF_BOARD.items():
+        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(usage, boards, value))
+    for name, (help_, value) in _COUNTERS.items():
+        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(usage, boards, value), "counter")
+    help_ = "Ratio of cycles the tensor (HMMA) pipe is active."
+    series = _each(usage, whole, lambda it: it.tensor_utilization)
+    yield MetricFamily("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", help_, series)
+
+
+#: A card with its labels, and the containers that have or use it.
+Row = tuple[str, CardUse, Sequence[ContainerUse]]
+
+
+def _labels(usage: JoinedUsage, known: DeviceStatus, card: CardUse) -> str:
+    """The labels of a card, or those of a slice's card with the slice's number and profile."""
+    device = known.device
+    index = str(device.index)
+    named = {
+        "gpu": index,
+        "UUID": device.parent or device.uuid,
+        "pci_bus_id": _bus_id(device.pci),
+        "device": f"nvidia{index}",
+        "modelName": device.model,
+    }
+    if device.parent is not None:
+        attributes = device.attributes
+        named["GPU_I_PROFILE"] = attributes.get(_PROFILE, "")
+        named["GPU_I_ID"] = attributes.get(_INSTANCE, "")
+    driver = device.attributes.get(DRIVER_VERSION, "")
+    named |= {"hostname": usage.node, "DCGM_FI_DRIVER_VERSION": driver}
+    return labels((*named,), (*named.values(),))
+
+
+def _bus_id(pci: str | None) -> str:
+    """The address as NVML writes it: 00000000:3B:00.0; empty where it is not known."""
+    domain, _, rest = (pci or "").partition(":")
+    return f"{domain:0>8}:{rest}".upper() if rest else ""
+
+
+def _free(usage: Usage) -> int | None:
+    if usage.memory_total is None or usage.memory_used is None:
+        return None
+    return max(0, usage.memory_total - usage.memory_used - (usage.memory_reserved or 0))
+
+
+def _split(
+    usage: JoinedUsage,
+    rows: Sequence[Row],
+    of_card: Callable[[Usage], Value],
+    of_container: Callable[[ContainerUse], Value],
+) -> Sequence[tuple[str, float]]:
+    """The figure of each container on shared cards, and of each other card."""
+    series: list[tuple[str, float]] = []
+    for row in rows:
+        named, _, containers = row
+        known = [(f"{named},{_pod(it)}", of_container(it)) for it in containers if usage.is_shared(it.uuid)]
+        of_containers = [(of_it, value) for of_it, value in known if value is not None]
+        series += of_containers or _each(usage, (row,), of_card)
+    return series
+
+
+def _each(
+    usage: JoinedUsage, rows: Sequence[Row], value: Callable[[Usage], Value]
+) -> Sequence[tuple[str, float]]:
+    """The figure of each card, with the pod where one container alone has the card."""
+    found = ((_with_pod(usage, row), value(row[1].usage)) for row in rows)
+    return [(named, figure) for named, figure in found if figure is not None]
+
+
+def _with_pod(usage: JoinedUsage, row: Row) -> str:
+    named, card, containers = row
+    if not containers or usage.is_shared(card.usage.uuid):
+        return named
+    return f"{named},{_pod(containers[0])}"
+
+
+def _pod(use: ContainerUse) -> str:
+    return labels(_POD, (use.pod, use.namespace, use.container))

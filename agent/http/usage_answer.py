@@ -1,0 +1,49 @@
+"""GET /inspect/usage: the use of cards, and with ?history= of each minute of the last 24 hours."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from agent.core.publishing.agent_status import AgentStatus
+from agent.http.answer import HttpAnswer, document, text
+
+USAGE = "/inspect/usage"
+#: Where sampling is switched on. `top` says the same.
+SWITCHED_OFF = (
+    "the use of cards is not sampled: the config key usage.enabled switches sampling on, "
+    "with the chart the value usage.enabled"
+)
+#: The value of `history` that stands for all containers.
+_ALL = "1"
+
+
+def wanted_history(query: str) -> str:
+    """What the query says of history: all, or NAMESPACE/POD/CONTAINER; empty for none."""
+    return dict(parse_qsl(query)).get("history", "")
+
+
+def usage_answer(
+    status: AgentStatus, query: str, *, with_processes: bool, now: float | None = None
+) -> HttpAnswer:
+    """The document; 404 where use is not sampled, 400 for a history that names no container.
+
+    `now` is Unix time in seconds.
+    """
+    if status.standby:
+        return text(503, f"this agent stands by: {status.standby}")
+    if status.usage is None:
+        return text(404, SWITCHED_OFF)
+    wanted = wanted_history(query)
+    names = tuple(wanted.split("/"))
+    if wanted not in ("", _ALL) and len(names) != 3:
+        return text(400, f"history: {wanted!r} is neither {_ALL} nor NAMESPACE/POD/CONTAINER")
+    # Imported here: nodes without sampling do not load what makes the document.
+    from agent.http.usage_document_builder import usage_document
+
+    history = (None if wanted == _ALL else names,) if wanted else ()
+    moment = time.time() if now is None else now
+    made = usage_document(status, status.usage, moment, with_processes=with_processes, history=history)
+    return document(msgspec.to_builtins(made))

@@ -1,0 +1,175 @@
+"""Builds the document of /inspect/usage from the status of the agent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from agent.core.publishing.agent_status import AgentStatus
+from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
+from agent.core.publishing.usage_series_rules import is_fresh
+from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
+from agent.http.usage_document import (
+    ContainerHistory,
+    SampledVendor,
+    UsageDocument,
+    UsedCard,
+    UsingContainer,
+    UsingProcess,
+)
+
+#: The most histories of one answer: 64 containers of a whole day are 3 MB.
+MAX_HISTORIES = 64
+#: A container as a request names it: namespace, pod, container. None: all containers.
+Named = tuple[str, ...] | None
+
+
+class MinutesOfUse(Protocol):
+    """What containers used of cards, minute by minute."""
+
+    def keys(self) -> Sequence[tuple[str, str, str, str]]:
+        """Namespace, pod, container and the card's uuid of each history, also of containers that ended."""
+
+    def of(
+        self, namespace: str, pod: str, container: str, uuid: str
+    ) -> Sequence[tuple[int, int | None, float | None]]:
+        """Unix minute, bytes of memory, and utilisation from 0 to 1; oldest first. None: not known."""
+
+
+def usage_document(
+    status: AgentStatus,
+    report: UsageReport,
+    now: float,
+    *,
+    with_processes: bool,
+    history: Sequence[Named] = (),
+) -> UsageDocument:
+    """The use of all cards. `now` is Unix time; `history` names the containers whose minutes are wanted."""
+    sampled = {it.vendor for it in report.sampling if is_fresh(it, report.interval, now)}
+    shares: dict[tuple[str, ...], AllocatedShare] = {
+        (share.namespace, share.pod, share.container, share.uuid, share.resource): share
+        for share in allocated_shares(status, sampled)
+    }
+    histories = [*_histories(status.usage_history, history)]
+    return UsageDocument(
+        node=status.node,
+        version=status.version,
+        interval_seconds=report.interval,
+        sampling=tuple(_sampling(it, report, now) for it in report.sampling),
+        cards=tuple(_cards(status, report)),
+        containers=tuple(_container(it, shares, now) for it in report.containers),
+        processes=tuple(map(_process, report.processes)) if with_processes else None,
+        unknown=dict(report.unknown),
+        history=tuple(histories[:MAX_HISTORIES]) if history else None,
+        histories_left_out=max(0, len(histories) - MAX_HISTORIES),
+    )
+
+
+def _sampling(sampling: SamplingStatus, report: UsageReport, now: float) -> SampledVendor:
+    return SampledVendor(
+        vendor=sampling.vendor,
+        up=is_fresh(sampling, report.interval, now),
+        at=_number(sampling.at),
+        age_seconds=None if sampling.at is None else _number(max(0.0, now - sampling.at)),
+        error=sampling.error,
+        ended=sampling.ended,
+        tells_processes=sampling.tells_processes,
+    )
+
+
+def _cards(status: AgentStatus, report: UsageReport) -> Iterable[UsedCard]:
+    devices = {it.uuid: it.device for it in status.snapshot.devices}
+    for card in report.cards:
+        usage, device = card.usage, devices.get(card.usage.uuid)
+        yield UsedCard(
+            vendor=card.vendor,
+            uuid=usage.uuid,
+            index=device.index if device else None,
+            parent=device.parent if device else None,
+            slice=device.slice if device else None,
+            minor=device.minor if device else None,
+            pci=device.pci if device else None,
+            model=device.model if device else "",
+            memory_total_bytes=usage.memory_total,
+            memory_reserved_bytes=usage.memory_reserved,
+            memory_used_bytes=usage.memory_used,
+            **_figures(card),
+            ecc_errors=dict(usage.ecc_errors),
+            driver_errors=dict(usage.driver_errors),
+            last_driver_error=usage.last_driver_error,
+            unattributed_bytes={str(kind): count for kind, count in card.unattributed.items()},
+            overcounted_bytes=card.overcounted,
+            in_slices_bytes=card.in_slices,
+        )
+
+
+def _figures(card: CardUse) -> dict[str, float | None]:
+    usage = card.usage
+    figures = {
+        "utilization": usage.utilization,
+        "memory_utilization": usage.memory_utilization,
+        "tensor_utilization": usage.tensor_utilization,
+        "encoder_utilization": usage.encoder_utilization,
+        "decoder_utilization": usage.decoder_utilization,
+        "power_watts": usage.power,
+        "energy_joules": usage.energy,
+        "temperature_celsius": usage.temperature,
+        "memory_temperature_celsius": usage.memory_temperature,
+        "clock_hertz": usage.clock,
+        "memory_clock_hertz": usage.memory_clock,
+    }
+    return {name: _number(value) for name, value in figures.items()}
+
+
+def _container(
+    use: ContainerUse, shares: Mapping[tuple[str, ...], AllocatedShare], now: float
+) -> UsingContainer:
+    share = shares.get((use.namespace, use.pod, use.container, use.uuid, use.resource))
+    return UsingContainer(
+        namespace=use.namespace,
+        pod=use.pod,
+        uid=use.uid,
+        container=use.container,
+        vendor=use.vendor,
+        uuid=use.uuid,
+        resource=use.resource,
+        processes=use.processes,
+        memory_bytes=use.memory,
+        utilization=_number(use.utilization),
+        memory_limit_bytes=use.memory_limit,
+        compute_limit=_number(use.compute_limit),
+        active_at=_number(use.active_at),
+        idle_seconds=None if use.active_at is None else _number(max(0.0, now - use.active_at)),
+        share=share.share if share else "",
+        limits=str(share.limits) if share else "",
+    )
+
+
+def _process(process: ProcessUse) -> UsingProcess:
+    return UsingProcess(
+        pid=process.pid,
+        name=process.name,
+        uuid=process.uuid,
+        namespace=process.namespace,
+        pod=process.pod,
+        container=process.container,
+        memory_bytes=process.memory,
+        utilization=_number(process.utilization),
+    )
+
+
+def _histories(minutes: MinutesOfUse | None, wanted: Sequence[Named]) -> Iterable[ContainerHistory]:
+    """The wanted histories. Only so many have their minutes, and the rest is not shown."""
+    if minutes is None or not wanted:
+        return
+    keys = [key for key in minutes.keys() if None in wanted or key[:3] in wanted]  # noqa: SIM118
+    for number, key in enumerate(keys):
+        shown = minutes.of(*key) if number < MAX_HISTORIES else ()
+        rows = ((at, count, _number(part)) for at, count, part in shown)
+        yield ContainerHistory(*key, minutes=tuple(rows))
+
+
+def _number(value: float | None) -> float | None:
+    """Four digits are enough; JSON has no infinity."""
+    return round(value, 4) if value is not None and math.isfinite(value) else None

@@ -1,0 +1,284 @@
+"""The names, labels and units of other exporters, as their boards ask for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+from prometheus_client.parser import text_string_to_metric_families
+from support.used_views import (
+    CARD,
+    INFER,
+    NOTEBOOK,
+    NOW,
+    REPORT,
+    SHARED,
+    WORKED,
+    lines,
+    listed,
+    shared,
+    used,
+    with_report,
+)
+
+from agent.core.model import Resource
+from agent.core.publishing.agent_status import AgentStatus
+from agent.http.compat_metrics import DIALECTS
+from agent.http.usage_metrics import usage_page
+from agent.vendor_api.agent import ResourceRule, Usage
+from agent.vendors.nvidia.shared import constants
+
+ALL = frozenset(DIALECTS)
+
+_DCGM = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname", "DCGM_FI_DRIVER_VERSION")
+_DCGM_POD = (*_DCGM, "pod", "namespace", "container")
+_HAMI_HOST = ("node", "device_index", "device_uuid", "device_type")
+_HAMI_HOST_OF_OLD = ("nodeid", "deviceidx", "deviceuuid", "devicetype")
+_HAMI = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
+_HAMI_OF_OLD = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
+_GPU_MANAGER = ("pod_name", "namespace", "node", "container_name")
+
+#: Dialect, name, labels, and the value that the pod infer-0, or its card, has in the exporter's unit.
+TABLE = (
+    ("dcgm", "DCGM_FI_DEV_GPU_UTIL", _DCGM_POD, 41),  # %
+    ("dcgm", "DCGM_FI_DEV_FB_USED", _DCGM_POD, 12288),  # MiB
+    ("dcgm", "DCGM_FI_DEV_FB_FREE", _DCGM, 59416),
+    ("dcgm", "DCGM_FI_DEV_FB_RESERVED", _DCGM, 638),
+    ("dcgm", "DCGM_FI_DEV_MEM_COPY_UTIL", _DCGM, 20),
+    ("dcgm", "DCGM_FI_DEV_ENC_UTIL", _DCGM, 1),
+    ("dcgm", "DCGM_FI_DEV_DEC_UTIL", _DCGM, 2),
+    ("dcgm", "DCGM_FI_DEV_GPU_TEMP", _DCGM, 51),  # degrees Celsius
+    ("dcgm", "DCGM_FI_DEV_MEMORY_TEMP", _DCGM, 60),
+    ("dcgm", "DCGM_FI_DEV_POWER_USAGE", _DCGM, 301.5),  # W
+    ("dcgm", "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", _DCGM, 1234500),  # mJ
+    ("dcgm", "DCGM_FI_DEV_SM_CLOCK", _DCGM, 1980),  # MHz
+    ("dcgm", "DCGM_FI_DEV_MEM_CLOCK", _DCGM, 2619),
+    ("dcgm", "DCGM_FI_DEV_XID_ERRORS", _DCGM, 31),
+    ("dcgm", "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", _DCGM, 3),
+    ("dcgm", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", _DCGM, 0),
+    ("dcgm", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", _DCGM, 0.125),  # 0..1
+    ("hami", "hami_host_gpu_memory_used_bytes", _HAMI_HOST, 22548578304 + 669515776),
+    ("hami", "hami_host_gpu_utilization_ratio", _HAMI_HOST, 55),  # 0..100
+    ("hami", "hami_host_gpu_memory_controller_utilization_ratio", _HAMI_HOST, 20),
+    ("hami", "HostGPUMemoryUsage", _HAMI_HOST_OF_OLD, 22548578304 + 669515776),
+    ("hami", "HostCoreUtilization", _HAMI_HOST_OF_OLD, 55),
+    ("hami", "hami_vgpu_memory_used_bytes", _HAMI, 12884901888),
+    ("hami", "hami_vgpu_memory_limit_bytes", _HAMI, 21474836480),
+    ("hami", "hami_container_device_memory_bytes", _HAMI, 12884901888),
+    ("hami", "hami_container_device_utilization_ratio", _HAMI, 41),
+    ("hami", "hami_container_last_kernel_elapsed_seconds", _HAMI, 1),
+    ("hami", "vGPU_device_memory_usage_in_bytes", _HAMI_OF_OLD, 12884901888),
+    ("hami", "vGPU_device_memory_limit_in_bytes", _HAMI_OF_OLD, 21474836480),
+    ("hami", "Device_memory_desc_of_container", _HAMI_OF_OLD, 12884901888),
+    ("hami", "Device_utilization_desc_of_container", _HAMI_OF_OLD, 41),
+    ("hami", "Device_last_kernel_of_container", _HAMI_OF_OLD, 1),
+    ("gpu-manager", "container_gpu_utilization", ("gpu", *_GPU_MANAGER), 41),  # %
+    ("gpu-manager", "container_gpu_memory_total", ("gpu_memory", *_GPU_MANAGER), 12288),  # MiB
+    ("gpu-manager", "container_request_gpu_utilization", ("req_of_gpu", *_GPU_MANAGER), 0.25),  # cards
+    ("gpu-manager", "container_request_gpu_memory", ("req_of_gpu_memory", *_GPU_MANAGER), 20480),
+)
+_SLICE = ("mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
+#: The series of slices alone.
+OF_SLICES = {"hami_mig_device_info": (*_HAMI, *_SLICE), "MigInfo": _HAMI_OF_OLD}
+
+
+def series(status: AgentStatus, *dialects: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Name to the labels and values of its series, of these dialects alone; no series is there twice."""
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    page = usage_page(with_report(status, compat=frozenset(dialects)), NOW).decode()
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if not sample.name.startswith("xpu_"):
+                # The parser gives every counter the ending of OpenMetrics, which DCGM's do not have.
+                name = sample.name.removesuffix("_total") if family.type == "counter" else sample.name
+                found.setdefault(name, []).append((dict(sample.labels), sample.value))
+    for name, rows in found.items():
+        assert len({tuple(sorted(it.items())) for it, _ in rows}) == len(rows), name
+    return found
+
+
+@pytest.mark.parametrize("dialect", sorted(ALL))
+def test_a_dialect_has_its_series_with_their_labels_and_no_others(dialect: str) -> None:
+    names = {name: labels for of, name, labels, _ in TABLE if of == dialect}
+
+    found = {name: tuple(rows[0][0]) for name, rows in series(WORKED, dialect).items()}
+    assert found == names
+
+
+@pytest.mark.parametrize(("dialect", "name", "labels", "value"), TABLE, ids=[it[1] for it in TABLE])
+def test_a_value_is_in_the_unit_of_its_exporter(
+    dialect: str, name: str, labels: tuple[str, ...], value: float
+) -> None:
+    assert series(WORKED, dialect)[name][0][1] == value
+
+
+def test_without_a_switch_there_is_no_series_of_another_exporter() -> None:
+    assert series(WORKED) == {}
+
+
+def test_the_worked_sample_of_all_three_has_exactly_these_lines() -> None:
+    found = lines(with_report(compat=ALL))
+
+    card = (
+        'gpu="0",UUID="GPU-a",pci_bus_id="00000000:01:00.0",device="nvidia0",modelName="NVIDIA H100",'
+        'hostname="n1",DCGM_FI_DRIVER_VERSION="580.65.06"'
+    )
+    of_old = 'podnamespace="a",podname="infer-0",ctrname="main",vdeviceid="0",deviceuuid="GPU-a"'
+    in_cards = 'gpu_memory="gpu0",pod_name="infer-0",namespace="a",node="n1",container_name="main"'
+    for line in (
+        f'DCGM_FI_DEV_GPU_UTIL{{{card},pod="infer-0",namespace="a",container="main"}} 41',
+        f'DCGM_FI_DEV_FB_USED{{{card},pod="nb-3",namespace="b",container="nb"}} 8192',
+        f"vGPU_device_memory_usage_in_bytes{{{of_old}}} 12884901888",
+        f"container_gpu_memory_total{{{in_cards}}} 12288",
+    ):
+        assert line in found
+
+
+def test_cards_of_other_vendors_are_not_shown_as_nvidias() -> None:
+    other = replace(WORKED.snapshot.devices[0], vendor="metax")
+    status = structs.replace(
+        WORKED,
+        snapshot=replace(WORKED.snapshot, devices=(other,)),
+        usage=structs.replace(
+            REPORT,
+            sampling=(structs.replace(REPORT.sampling[0], vendor="metax"),),
+            cards=(structs.replace(CARD, vendor="metax"),),
+            containers=(structs.replace(INFER, vendor="metax"),),
+        ),
+    )
+
+    assert series(status, *ALL) == {}
+
+
+def test_what_is_not_known_is_absent_in_every_dialect() -> None:
+    silent = with_report(
+        cards=(structs.replace(CARD, usage=Usage("GPU-a")),), containers=(used("infer-0", "a", "main"),)
+    )
+
+    assert [*series(silent, *ALL)] == ["DCGM_FI_DEV_XID_ERRORS"]  # 0: no error came
+
+
+# dcgm
+
+
+def exclusive(*uuids: str) -> Resource:
+    return Resource(SHARED, "nvidia", ResourceRule(SHARED), "packed", shared(*uuids).cards)
+
+
+def test_the_figures_of_a_whole_card_have_the_pod_that_has_it() -> None:
+    alone = with_report(structs.replace(WORKED, resources={SHARED: exclusive("GPU-a")}), containers=(INFER,))
+
+    found = series(alone, "dcgm")
+
+    assert {name for name, rows in found.items() if rows[0][0].get("pod") != "infer-0"} == set()
+    assert found["DCGM_FI_DEV_GPU_UTIL"][0][1] == 55
+
+
+def test_a_card_without_a_pod_has_no_labels_of_one() -> None:
+    found = series(with_report(containers=()), "dcgm")
+
+    assert [tuple(it) for it, _ in found["DCGM_FI_DEV_GPU_UTIL"]] == [_DCGM]
+    assert found["DCGM_FI_DEV_FB_USED"][0][1] == 22548578304 >> 20
+
+
+def test_a_pod_of_a_shared_card_without_processes_has_zero() -> None:
+    idle = structs.replace(NOTEBOOK, memory=0, processes=0)
+    found = series(with_report(containers=(INFER, idle)), "dcgm")
+
+    assert {it["pod"]: value for it, value in found["DCGM_FI_DEV_FB_USED"]} == {"infer-0": 12288, "nb-3": 0}
+
+
+def test_a_shared_card_of_which_no_split_is_known_keeps_its_own_figure() -> None:
+    unknown = [structs.replace(it, utilization=None) for it in (INFER, NOTEBOOK)]
+    found = series(with_report(containers=tuple(unknown)), "dcgm")
+
+    assert [(tuple(it), value) for it, value in found["DCGM_FI_DEV_GPU_UTIL"]] == [(_DCGM, 55)]
+
+
+def with_slice() -> AgentStatus:
+    """One card with one slice, which a container has."""
+    attributes = {"driver-version": "580.65.06", "gi": "9", "ci": "0", "mig-profile": "1g.10gb"}
+    slice_of = listed("MIG-1", parent="GPU-a", slice=0, attributes=attributes)
+    status = structs.replace(
+        WORKED,
+        snapshot=replace(WORKED.snapshot, devices=(*WORKED.snapshot.devices, slice_of)),
+        resources={SHARED: exclusive("MIG-1")},
+    )
+    of_slice = Usage("MIG-1", memory_used=2 << 30, memory_total=10 << 30, utilization=0.5)
+    return with_report(
+        status,
+        cards=(CARD, structs.replace(CARD, usage=of_slice, unattributed={})),
+        containers=(used("train", "a", "main", "MIG-1", memory=2 << 30),),
+    )
+
+
+def test_a_slice_has_its_number_and_profile_beside_the_labels_of_its_card() -> None:
+    found = series(with_slice(), "dcgm")
+
+    ((labels, value),) = found["DCGM_FI_DEV_FB_USED"]
+    assert value == 2048
+    assert (labels["UUID"], labels["gpu"], labels["GPU_I_ID"]) == ("GPU-a", "0", "9")
+    assert (labels["GPU_I_PROFILE"], labels["pod"]) == ("1g.10gb", "train")
+    assert [it.get("GPU_I_ID") for it, _ in found["DCGM_FI_DEV_POWER_USAGE"]] == [None]
+
+
+def test_the_attributes_of_a_slice_are_those_that_nvidias_plugin_gives() -> None:
+    names = (constants.GI, constants.CI, constants.MIG_PROFILE)
+
+    assert names == ("gi", "ci", "mig-profile")
+
+
+# HAMi and gpu-manager
+
+
+def test_a_slice_of_a_container_is_named_as_hami_does() -> None:
+    found = series(with_slice(), "hami")
+
+    assert {name: tuple(found[name][0][0]) for name in OF_SLICES} == OF_SLICES
+    labels, value = found["hami_mig_device_info"][0]
+    assert (labels["device_uuid"], labels["mig_uuid"], value) == ("GPU-a", "MIG-1", 1)
+    assert (labels["profile"], labels["gpu_instance_id"]) == ("1g.10gb", "9")
+    assert len(found["hami_host_gpu_memory_used_bytes"]) == 1
+
+
+def two_cards() -> AgentStatus:
+    """A container that has two whole cards."""
+    second = structs.replace(CARD, usage=replace(CARD.usage, uuid="GPU-b"))
+    on_second = structs.replace(INFER, uuid="GPU-b", memory=1 << 30, utilization=0.5)
+    plain = {"memory_limit": None, "compute_limit": None}
+    uses = [structs.replace(it, **plain) for it in (on_second, INFER)]
+    status = structs.replace(
+        WORKED,
+        snapshot=replace(WORKED.snapshot, devices=(listed("GPU-a"), listed("GPU-b", 1))),
+        resources={SHARED: exclusive("GPU-a", "GPU-b")},
+    )
+    return with_report(status, cards=(CARD, second), containers=tuple(uses))
+
+
+def test_the_cards_of_a_container_are_numbered_in_their_order() -> None:
+    found = series(two_cards(), "hami")["hami_vgpu_memory_used_bytes"]
+
+    assert {it["vdevice_index"]: it["device_uuid"] for it, _ in found} == {"0": "GPU-a", "1": "GPU-b"}
+
+
+def test_gpu_manager_has_each_card_of_a_container_and_their_total() -> None:
+    found = series(two_cards(), "gpu-manager")
+
+    used_mib = {it["gpu_memory"]: value for it, value in found["container_gpu_memory_total"]}
+    assert used_mib == {"gpu0": 12288, "gpu1": 1024, "total": 13312}
+    busy = {it["gpu"]: value for it, value in found["container_gpu_utilization"]}
+    assert busy == {"gpu0": 41, "gpu1": 50, "total": 91}
+    assert [value for _, value in found["container_request_gpu_utilization"]] == [2]
+    assert [value for _, value in found["container_request_gpu_memory"]] == [2 * (85520809984 >> 20)]
+
+
+def test_gpu_manager_has_no_total_where_a_card_is_not_known() -> None:
+    status = two_cards()
+    assert status.usage is not None
+    first, second = status.usage.containers
+    found = series(
+        with_report(status, containers=(structs.replace(first, memory=None), second)), "gpu-manager"
+    )
+
+    assert {it["gpu_memory"] for it, _ in found["container_gpu_memory_total"]} == {"gpu0"}
