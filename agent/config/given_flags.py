@@ -28,6 +28,8 @@ FLAGS = {
     "report-labels": "report.labels",
     "report-events": "report.events",
     "device-infos-dir": "report.deviceInfosDir",
+    "usage-enabled": "usage.enabled",
+    "metrics-compat": "metrics.compat",
 }
 
 

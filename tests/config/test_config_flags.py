@@ -43,6 +43,8 @@ def test_every_flag_is_taken() -> None:
             log_level="error",
             report_labels="false",
             report_events="false",
+            usage_enabled="true",
+            metrics_compat="dcgm,gpu-manager",
         ),
     )
 
@@ -51,6 +53,7 @@ def test_every_flag_is_taken() -> None:
     log = config.agent.log
     assert (log.dir, log.format, log.level) == ("/l", "json", "error")
     assert (config.agent.watch_pods, config.report.labels, config.report.events) == (False, False, False)
+    assert (config.usage.enabled, config.metrics.compat) == (True, ("dcgm", "gpu-manager"))
 
 
 def test_a_flag_that_is_not_set_changes_nothing() -> None:
@@ -87,6 +90,11 @@ def test_the_command_line_wins_over_the_environment() -> None:
             "XPU_AGENT_REPORT_LABELS: must be one of true, false, found ''",
         ),
         ({}, {"XPU_AGENT_LOG_LEVEL": "x"}, "XPU_AGENT_LOG_LEVEL: must be one of debug, info, warning, error"),
+        (
+            {},
+            {"XPU_AGENT_METRICS_COMPAT": "dcgm,nvtop"},
+            "XPU_AGENT_METRICS_COMPAT: must be one of dcgm, hami, gpu-manager, found 'nvtop'",
+        ),
         (
             {"state-dir": "x"},
             {"XPU_AGENT_STATE_DIR": "y"},
