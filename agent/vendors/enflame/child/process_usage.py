@@ -57,8 +57,10 @@ class ProcessSampler:
         loads = self._loads(reading, card)
         is_known = all(it.in_bytes for it in listed) or self._counts_bytes(reading, card, listed)
         return [
-            library_cards.process(card, it.pid, it.memory if is_known else None, loads.get(it.pid))
-            for it in listed
+            library_cards.process(
+                card, process.pid, process.memory if is_known else None, loads.get(process.pid)
+            )
+            for process in listed
         ]
 
     def _counts_bytes(self, reading: EnflameReading, card: EnflameCard, listed: Iterable[Process]) -> bool:
