@@ -15,6 +15,7 @@ from agent.config import Config
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.endless_tasks import sleep_in_step
 from agent.core.errors import SamplingEnded, VendorError
+from agent.core.model import VendorState
 from agent.core.usage.card_accounts import Accounts, KnownSample, accounts, held_places
 from agent.core.usage.idle_times import IdleTimes
 from agent.core.usage.minute_history import UsageHistory
@@ -105,12 +106,25 @@ class UsageSampler:
                     group.start_soon(self.sample, name, process)
 
     def begin(self) -> Mapping[str, SampledVendor]:
-        """Begin a round: the vendors whose samples are to be made now."""
+        """Begin a round: the vendors whose samples are to be made now.
+
+        A vendor that is not open is not asked. Its reason is in the vendor's state and in the log.
+        """
         vendors = self._vendors()
-        self._known = {name: self._known.get(name) or _Vendor(SamplingStatus(name)) for name in vendors}
+        states = {it.name: it for it in self._promises().scene.snapshot.vendors}
+        is_open = {name for name in vendors if name in states and states[name].state is VendorState.OPEN}
+        known = (name for name in vendors if name in self._known or name in is_open)
+        self._known = {name: self._known.get(name) or _Vendor(SamplingStatus(name)) for name in known}
+        for name in self._known.keys() - is_open:
+            vendor = self._known[name]
+            vendor.status = replace(vendor.status, error=f"{name}: the vendor is not open")
         if self._has_noted and not self._fresh():
             self._note()  # no later sample says that the containers are gone
-        asked = {name: process for name, process in vendors.items() if not self._known[name].is_asked}
+        asked = {
+            name: process
+            for name, process in vendors.items()
+            if name in is_open and not self._known[name].is_asked
+        }
         for name in asked:
             self._known[name].is_asked = True
         return asked

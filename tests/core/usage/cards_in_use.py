@@ -71,9 +71,10 @@ def moment(
     devices: Iterable[DeviceStatus] = (),
     plan: Iterable[Resource] = (),
     vendor: Vendor = ACME,
+    states: Mapping[str, VendorState] | None = None,
 ) -> Promises:
     snapshot = NodeSnapshot(
-        (VendorStatus("acme", VendorState.OPEN),),
+        tuple(VendorStatus(*it) for it in (states or {"acme": VendorState.OPEN}).items()),
         tuple(devices) or (device(CARD), device(OTHER_CARD)),
     )
     planned = {it.name: it for it in plan} or {GPU: resource(CARD, OTHER_CARD)}

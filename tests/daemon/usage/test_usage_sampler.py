@@ -14,6 +14,7 @@ from support.waiting import eventually
 from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import SamplingEnded, VendorTimeout
+from agent.core.model import VendorState
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import ContainerUse, SamplingStatus, Unattributed, VendorSample
 from agent.daemon.usage.usage_sampler import UsageSampler
@@ -171,6 +172,7 @@ async def test_a_vendor_whose_samples_stay_away_is_shown_for_three_intervals(nod
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
     node.config = replace(node.config, usage=UsageSettings(enabled=True, interval=0.01))
     node.vendors = {"hung": Vendor(), "acme": Vendor()}
+    node.promises = moment(states=dict.fromkeys(node.vendors, VendorState.OPEN))
     node.vendors["hung"].answers.clear()
     task = asyncio.create_task(node.sampler.run())
     try:
@@ -204,6 +206,21 @@ async def test_an_agent_that_does_not_see_the_hosts_pids_says_so(node: Node) -> 
     assert node.status.error == "none of the processes is in /proc: the agent does not see the host's pids"
     (of_card,) = node.sampler.report().cards
     assert of_card.unattributed[Unattributed.UNMEASURED] == 4 * GIB
+
+
+async def test_a_vendor_that_is_not_open_is_not_asked_and_is_shown_only_if_it_was(node: Node) -> None:
+    node.vendors["acme"] = vendor = Vendor()
+    closed = moment(states={"acme": VendorState.UNAVAILABLE})
+    node.promises = closed
+    await node.round()
+    assert (vendor.asked, node.sampler.report().sampling) == (0, ())
+    node.promises = moment()
+    await node.round()
+    assert (vendor.asked, node.status.error) == (1, "")
+    node.promises = closed
+    await node.round()
+    assert (vendor.asked, node.status.error) == (1, "acme: the vendor is not open")
+    assert node.status.at == NOON + 10
 
 
 async def test_a_vendor_out_of_service_is_shown_no_more(node: Node) -> None:
