@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from os.path import normpath
 from pathlib import Path as FilePath
 from typing import get_args
-
-from msgspec import Struct
 
 from agent.config.http_address import parse_address
 from agent.config.settings import (
@@ -38,7 +37,8 @@ MINUTE, HOUR = 60, 3600
 _VENDOR = re.compile(LABEL)
 
 
-class Problem(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Problem:
     """One error or warning, and the key that it is about."""
 
     path: Path

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.lowlevel
 import structlog
+from msgspec import Struct, field
 
 from agent.core.endless_tasks import for_ever, sleep_in_step
 from agent.core.errors import InsufficientRoom, NotServable, VendorCrashed, VendorError, VendorTimeout
@@ -101,8 +102,7 @@ class LinkCache:
         return tuple(replace(device, links=self._links.get(device.uuid, device.links)) for device in devices)
 
 
-@dataclass(eq=False, slots=True)
-class _Call:
+class _Call(Struct, eq=False):
     method: str
     args: tuple[Any, ...]
     answer: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
