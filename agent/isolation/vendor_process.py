@@ -121,6 +121,7 @@ class VendorProcess:
         self._number = 1
         #: What was asked and not answered, by number. A call that failed leaves; a sample stays until then.
         self._asked: dict[int, asyncio.Future[_Message]] = {}
+        self._opening: asyncio.Future[_Message] | None = None
         self._sample = 0
         self._transport: asyncio.WriteTransport | None = None
         self._send(
@@ -143,13 +144,14 @@ class VendorProcess:
         if self._output is not None:
             self._output.follow()
         self._sock.setblocking(False)
-        self._asked[self._number] = asyncio.get_running_loop().create_future()
+        self._opening = self._asked[self._number] = asyncio.get_running_loop().create_future()
         self._reader, self._writer = await asyncio.open_connection(sock=self._sock, limit=READ_AHEAD)
         self._transport = self._writer.transport
 
     async def opened(self, seconds: float) -> bytes:
         """Wait for the answer to `open`."""
-        return await self._answer("open", self._number, seconds)
+        assert self._opening is not None
+        return await self._answer("open", self._opening, seconds)
 
     async def ask(self, call: str, args: Sequence[Any], seconds: float) -> bytes:
         """Make a call and return its answer as JSON.
@@ -158,9 +160,9 @@ class VendorProcess:
             CallRefused: The backend raised an exception.
             TimeoutError: There was no answer in time; the connection cannot be used any more.
         """
-        number = self._write(call, args)
+        number, reply = self._write(call, args)
         try:
-            return await self._answer(call, number, seconds)
+            return await self._answer(call, reply, seconds)
         finally:
             self._asked.pop(number, None)
 
@@ -177,8 +179,8 @@ class VendorProcess:
             TimeoutError: There was no answer in time; a late one is dropped.
             VendorError: The process was given up meanwhile.
         """
-        self._sample = self._write("sample", ())
-        return await self._answer("sample", self._sample, seconds)
+        self._sample, reply = self._write("sample", ())
+        return await self._answer("sample", reply, seconds)
 
     def fail_sample(self, error: VendorError) -> None:
         """Fail the sample that was asked for, since the process is given up."""
@@ -186,16 +188,16 @@ class VendorProcess:
         if reply is not None and not reply.done():
             reply.set_exception(error)
 
-    def _write(self, call: str, args: Sequence[Any]) -> int:
+    def _write(self, call: str, args: Sequence[Any]) -> tuple[int, asyncio.Future[_Message]]:
         self._number += 1
-        self._asked[self._number] = asyncio.get_running_loop().create_future()
+        reply = self._asked[self._number] = asyncio.get_running_loop().create_future()
         message = {"id": self._number, "call": call, "args": args}
         self._writer.write(msgspec.json.encode(message) + b"\n")
-        return self._number
+        return self._number, reply
 
-    async def _answer(self, call: str, number: int, seconds: float) -> bytes:
+    async def _answer(self, call: str, reply: asyncio.Future[_Message], seconds: float) -> bytes:
         with anyio.fail_after(seconds):
-            message = await self._asked[number]
+            message = await reply
         if message.error is not None:
             raise CallRefused(self._vendor, call, message.error)
         return bytes(message.answer)

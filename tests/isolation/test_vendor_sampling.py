@@ -357,3 +357,24 @@ async def test_the_end_of_the_process_waits_for_no_hung_sample(sink: Recorder, t
             await process.sample()
 
     assert closed.exists()
+
+
+def threads(pid: int | None) -> int:
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+async def test_a_process_that_is_not_sampled_has_no_thread_for_it(sink: Recorder, tmp_path: Path) -> None:
+    async with serving(sink, "Used") as process:
+        await sink.until(lambda: sink.events)
+        before = threads(process.pid)
+        await process.sample()
+        await process.sample()
+
+        assert threads(process.pid) == before + 2
+
+    sink.events.clear()
+    async with serving(sink, "UsedByOne", count=str(tmp_path / "count")) as process:
+        await sink.until(lambda: sink.faults)
+        await process.sample()
+
+        assert threads(process.pid) == before

@@ -172,8 +172,11 @@ class SimulatedBackend(Backend):
 
 def _used(devices: Sequence[Device], processes: Sequence[ProcessUsage]) -> Iterator[Usage]:
     """The use of each device by the processes on it."""
+    by_device: dict[str, list[ProcessUsage]] = {}
+    for process in processes:
+        by_device.setdefault(process.uuid, []).append(process)
     for device in devices:
-        here = [it for it in processes if it.uuid == device.uuid]
+        here = by_device.get(device.uuid, ())
         yield Usage(
             device.uuid,
             memory_used=sum(it.memory or 0 for it in here),
