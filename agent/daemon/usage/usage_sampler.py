@@ -8,7 +8,7 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from agent.config import Config
@@ -41,9 +41,13 @@ class _Vendor(Struct):
     """What is known of one vendor's samples."""
 
     status: SamplingStatus
+    reader: ProcessReader
     last: KnownSample | None = None
     #: Whether a sample is awaited.
     is_asked: bool = False
+    #: Pods that only their log directories name, and those for which these were read without success.
+    logs: Mapping[str, PodName] = field(default_factory=dict)
+    nameless: frozenset[str] = frozenset()
 
 
 class UsageSampler:
@@ -56,7 +60,7 @@ class UsageSampler:
         config: Callable[[], Config],
         clock: Callable[[], float],
         history: UsageHistory,
-        reader: ProcessReader | None = None,
+        reader: Callable[[], ProcessReader] = ProcessReader,
         log_directories: Callable[[], Collection[str]] = pod_log_directories,
     ) -> None:
         """`vendors` and `config`: those in service and in force now. `clock`: Unix time that never jumps."""
@@ -65,13 +69,9 @@ class UsageSampler:
         self._config = config
         self._clock = clock
         self.history = history
-        self._reader = reader or ProcessReader()
+        self._reader = reader
         self._log_directories = log_directories
         self._known: dict[str, _Vendor] = {}
-        self._reading = anyio.Lock()
-        self._logs: Mapping[str, PodName] = {}
-        #: The pods without a name for which the log directories were read.
-        self._sought: frozenset[str] = frozenset()
         self._idle_times = IdleTimes()
         self._alarms = UsageAlarms()
         #: The last accounts, and what they were made from.
@@ -114,7 +114,7 @@ class UsageSampler:
         states = {it.name: it for it in self._promises().scene.snapshot.vendors}
         is_open = {name for name in vendors if name in states and states[name].state is VendorState.OPEN}
         known = (name for name in vendors if name in self._known or name in is_open)
-        self._known = {name: self._known.get(name) or _Vendor(SamplingStatus(name)) for name in known}
+        self._known = {name: self._known.get(name) or self._new(name) for name in known}
         for name in self._known.keys() - is_open:
             vendor = self._known[name]
             vendor.status = replace(vendor.status, error=f"{name}: the vendor is not open")
@@ -135,7 +135,7 @@ class UsageSampler:
         try:
             sample = await process.sample()
             at = self._clock()
-            last, trouble = await self._joined(name, sample)
+            last, trouble = await self._joined(vendor, sample)
         except VendorError as exc:
             ended = isinstance(exc, SamplingEnded)
             self._set_status(vendor, replace(vendor.status, error=str(exc), ended=ended))
@@ -150,6 +150,9 @@ class UsageSampler:
             await self._make_accounts()
             self._note()
 
+    def _new(self, name: str) -> _Vendor:
+        return _Vendor(SamplingStatus(name), self._reader())
+
     def _set_status(self, vendor: _Vendor, status: SamplingStatus) -> None:
         if status.error and not vendor.status.error:  # the text may change with each sample
             log.warning("use of cards not known in full", vendor=status.vendor, error=status.error)
@@ -157,25 +160,28 @@ class UsageSampler:
             log.info("use of cards known again", vendor=status.vendor)
         vendor.status = status
 
-    async def _joined(self, name: str, sample: VendorSample) -> tuple[KnownSample, tuple[str, ...]]:
+    async def _joined(self, vendor: _Vendor, sample: VendorSample) -> tuple[KnownSample, tuple[str, ...]]:
         """The sample with what the node says of its processes, and what cannot be read of them."""
         pids = {it.pid for it in sample.processes or ()}
-        async with self._reading:
-            read = await anyio.to_thread.run_sync(self._reader.read, pids, abandon_on_cancel=True)
-            promises = self._promises()
-            names = PodNames(promises.scene.candidates, holder_names(promises.in_use), self._logs)
-            owners = {it.owner.uid for it in read.processes.values()} - {""}
-            unnamed = frozenset(uid for uid in owners if names.of(uid) is None)
-            if unnamed - self._sought:
-                found = await anyio.to_thread.run_sync(self._log_directories, abandon_on_cancel=True)
-                named = pods_of_log_directories(found)
-                self._logs = {uid: named[uid] for uid in owners if uid in named}
-            self._sought = unnamed
+        read = await anyio.to_thread.run_sync(vendor.reader.read, pids, abandon_on_cancel=True)
+        await self._name_pods(vendor, {it.owner.uid for it in read.processes.values()} - {""})
         trouble = (read.trouble,) if read.trouble else ()
         if pids and not read.processes:
             trouble = ("none of the processes is in /proc: the agent does not see the host's pids",)
+        name = vendor.status.vendor
         held = await anyio.to_thread.run_sync(held_places, name, sample, self._promises())
-        return KnownSample(sample, read.processes, self._logs, held), trouble
+        return KnownSample(sample, read.processes, vendor.logs, held), trouble
+
+    async def _name_pods(self, vendor: _Vendor, uids: Collection[str]) -> None:
+        """Read the log directories if neither the API server nor the ledger names a pod."""
+        promises = self._promises()
+        names = PodNames(promises.scene.candidates, holder_names(promises.in_use), vendor.logs)
+        nameless = frozenset(uid for uid in uids if names.of(uid) is None)
+        if nameless - vendor.nameless:
+            found = await anyio.to_thread.run_sync(self._log_directories, abandon_on_cancel=True)
+            named = pods_of_log_directories(found)
+            vendor.logs = {uid: named[uid] for uid in uids if uid in named}
+        vendor.nameless = nameless
 
     def _note(self) -> None:
         """Note the use as of now for the history, the times of use and the alarms."""
