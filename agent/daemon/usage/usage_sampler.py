@@ -16,7 +16,8 @@ from agent.core.attribution.scheduler_promises import Promises
 from agent.core.endless_tasks import sleep_in_step
 from agent.core.errors import SamplingEnded, VendorError
 from agent.core.model import VendorState
-from agent.core.usage.card_accounts import Accounts, KnownSample, accounts, held_places
+from agent.core.usage.card_accounts import Accounts, KnownSample, accounts
+from agent.core.usage.card_holdings import Holdings, holdings
 from agent.core.usage.idle_times import IdleTimes
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.process_owners import PodName, PodNames, holder_names, pods_of_log_directories
@@ -43,6 +44,7 @@ class _Vendor(Struct):
     status: SamplingStatus
     reader: ProcessReader
     last: KnownSample | None = None
+    holdings: Holdings | None = None
     #: Whether a sample is awaited.
     is_asked: bool = False
     #: Pods that only their log directories name, and those for which these were read without success.
@@ -168,9 +170,10 @@ class UsageSampler:
         trouble = (read.trouble,) if read.trouble else ()
         if pids and not read.processes:
             trouble = ("none of the processes is in /proc: the agent does not see the host's pids",)
-        name = vendor.status.vendor
-        held = await anyio.to_thread.run_sync(held_places, name, sample, self._promises())
-        return KnownSample(sample, read.processes, vendor.logs, held), trouble
+        name, promises = vendor.status.vendor, self._promises()
+        held = await anyio.to_thread.run_sync(holdings, name, sample, promises, vendor.holdings)
+        vendor.holdings = held
+        return KnownSample(sample, read.processes, vendor.logs, held.places), trouble
 
     async def _name_pods(self, vendor: _Vendor, uids: Collection[str]) -> None:
         """Read the log directories if neither the API server nor the ledger names a pod."""
@@ -208,7 +211,7 @@ class UsageSampler:
     async def _make_accounts(self) -> None:
         """Make the accounts by a new sample in a thread: with a thousand containers that takes 20 ms."""
         fresh, promises = self._fresh(), self._promises()
-        found = await anyio.to_thread.run_sync(accounts, fresh, promises)
+        found = await anyio.to_thread.run_sync(self._made_from, fresh, promises)
         self._made = _parts(fresh, promises), found
 
     def _accounts(self) -> Accounts:
@@ -216,8 +219,15 @@ class UsageSampler:
         fresh, promises = self._fresh(), self._promises()
         parts = _parts(fresh, promises)
         if self._made is None or not _same(self._made[0], parts):
-            self._made = parts, accounts(fresh, promises)
+            self._made = parts, self._made_from(fresh, promises)
         return self._made[1]
+
+    def _made_from(self, fresh: Mapping[str, KnownSample], promises: Promises) -> Accounts:
+        held = {}
+        for name, known in fresh.items():
+            before = self._known[name].holdings if name in self._known else None
+            held[name] = holdings(name, known.sample, promises, before)
+        return accounts(fresh, promises, held)
 
 
 def _parts(fresh: Mapping[str, KnownSample], promises: Promises) -> tuple[object, ...]:
