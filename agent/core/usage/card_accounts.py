@@ -14,11 +14,9 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
-from agent.core.allocation.card_amounts import CardAmounts
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.model import Allocation
+from agent.core.usage.card_holdings import Holdings, Place
 from agent.core.usage.cgroup_paths import Kind
-from agent.core.usage.granted_limits import Limits, granted, together
 from agent.core.usage.process_owners import NodeProcess, PodName, PodNames, holder_names
 from agent.core.usage.usage_report import (
     CardUse,
@@ -30,8 +28,6 @@ from agent.core.usage.usage_report import (
 from agent.vendor_api.agent import ProcessUsage, Usage
 
 T = TypeVar("T", int, float)
-#: Pod uid, container, and the uuid of the card or slice.
-Place = tuple[str, str, str]
 
 
 class Accounts(Struct, frozen=True):
@@ -55,14 +51,19 @@ class KnownSample(Struct, frozen=True):
     held: frozenset[Place] = frozenset()
 
 
-def accounts(samples: Mapping[str, KnownSample], promises: Promises) -> Accounts:
-    """The accounts by the last sample of each vendor, and by the allocations as of now."""
+def accounts(
+    samples: Mapping[str, KnownSample], promises: Promises, held: Mapping[str, Holdings]
+) -> Accounts:
+    """The accounts by the last sample of each vendor, and by the allocations as of now.
+
+    `held`: the holdings of each vendor by this sample and these promises.
+    """
     holders = holder_names(promises.in_use)
     found = [
         _VendorAccount(
             vendor,
             known,
-            _Holdings(vendor, known.sample, promises),
+            held[vendor],
             PodNames(promises.scene.candidates, holders, known.logs),
         ).made()
         for vendor, known in samples.items()
@@ -78,85 +79,15 @@ def accounts(samples: Mapping[str, KnownSample], promises: Promises) -> Accounts
     )
 
 
-def held_places(vendor: str, sample: VendorSample, promises: Promises) -> frozenset[Place]:
-    """Where containers have an allocation now, for `KnownSample.held`."""
-    return frozenset(_Holdings(vendor, sample, promises).by_place)
-
-
-class _Holdings:
-    """Where the containers of pods have allocations of one vendor, and what these were granted."""
-
-    def __init__(self, vendor: str, sample: VendorSample, promises: Promises) -> None:
-        self._promises = promises
-        self.usages = {it.uuid: _sane(it) for it in reversed(sample.usages or ())}
-        devices = promises.scene.snapshot.present(vendor)
-        #: Slice to its card.
-        self.parents = {it.uuid: it.parent for it in devices if it.parent is not None}
-        #: Slices without figures of their own: what is on them is on their card.
-        self._moved: dict[str, str] = {}
-        self._amounts: dict[str, CardAmounts | None] = {}
-        #: Each place to the allocations there, oldest first.
-        self.by_place: dict[Place, list[Allocation]] = {}
-        for allocation in promises.in_use:
-            if allocation.vendor == vendor:
-                self._add(allocation)
-        #: Pod uid and card to the containers with an allocation there.
-        self.by_pod: dict[tuple[str, str], list[str]] = defaultdict(list)
-        for uid, container, uuid in self.by_place:
-            self.by_pod[uid, uuid].append(container)
-
-    def card_of(self, uuid: str) -> str:
-        """Where a process on this device or slice is charged."""
-        return self._moved.get(uuid, uuid)
-
-    def limits(self, place: Place) -> Limits:
-        """What the container was granted there, by its newest allocation of each resource."""
-        newest = {it.resource: it for it in self.by_place.get(place, ())}
-        uuid = place[2]
-        made = self.usages[uuid].memory_total if uuid in self.usages and uuid in self.parents else None
-        return together(self._granted(it, uuid, made) for it in newest.values())
-
-    def _granted(self, allocation: Allocation, uuid: str, made: int | None) -> Limits:
-        resource = allocation.resource
-        if resource not in self._amounts:
-            served = self._promises.served(resource)
-            self._amounts[resource] = self._promises.amounts(served[0]) if served is not None else None
-        is_made = uuid in allocation.partitions
-        card = self.parents[uuid] if is_made else uuid
-        planned, amounts = self._promises.scene.plan.get(resource), self._amounts[resource]
-        return granted(allocation, card, planned, amounts or CardAmounts(), made if is_made else None)
-
-    def _add(self, allocation: Allocation) -> None:
-        cards = [*dict.fromkeys(allocation.cards)]
-        slices = allocation.partitions
-        if slices and cards:
-            on = cards if len(cards) == len(slices) else cards[:1] * len(slices)
-            for made, card in zip(slices, on, strict=True):
-                self.parents.setdefault(made, card)
-                if made not in self.usages:
-                    self._moved[made] = card
-            cards = [*dict.fromkeys(map(self.card_of, slices))]
-        if allocation.container_key is not None and not self._has_ended(allocation):
-            for uuid in cards:
-                self.by_place.setdefault((*allocation.container_key, uuid), []).append(allocation)
-
-    def _has_ended(self, allocation: Allocation) -> bool:
-        """Whether the container is an init container that has ended. Its pod keeps the devices."""
-        uid, name = allocation.container_key or ("", "")
-        pod = self._promises.pods.get(uid)
-        if pod is None or pod.pending:
-            return False
-        return any(it.name == name and it.init and not it.restartable for it in pod.containers)
-
-
 class _VendorAccount:
     """The account of one vendor's cards."""
 
-    def __init__(self, vendor: str, known: KnownSample, holdings: _Holdings, names: PodNames) -> None:
+    def __init__(self, vendor: str, known: KnownSample, holdings: Holdings, names: PodNames) -> None:
         self._vendor = vendor
         self._known = known
         self._holdings = holdings
         self._names = names
+        self._usages = {it.uuid: _sane(it) for it in reversed(known.sample.usages or ())}
         processes = known.sample.processes
         self._tells_processes = processes is not None
         self._unknown: Counter[str] = Counter()
@@ -166,7 +97,7 @@ class _VendorAccount:
             self._on_card[process.uuid].append(process)
 
     def made(self) -> Accounts:
-        charged = {uuid: _Charged() for uuid in (*self._holdings.usages, *self._on_card)}
+        charged = {uuid: _Charged() for uuid in (*self._usages, *self._on_card)}
         listed = [use for uuid, here in self._on_card.items() for use in self._charge(charged[uuid], here)]
         containers = [*self._containers(charged)]
         by_card: Counter[str] = Counter()
@@ -285,7 +216,7 @@ class _VendorAccount:
         return CardUse(self._vendor, usage, unattributed, overcounted, in_slices)
 
     def _usage(self, uuid: str) -> Usage:
-        return self._holdings.usages.get(uuid) or Usage(uuid)
+        return self._usages.get(uuid) or Usage(uuid)
 
 
 class _Charged:
@@ -300,7 +231,7 @@ class _Charged:
         self.is_measured = True
 
 
-def _merged(processes: Iterable[ProcessUsage], holdings: _Holdings) -> Iterable[ProcessUsage]:
+def _merged(processes: Iterable[ProcessUsage], holdings: Holdings) -> Iterable[ProcessUsage]:
     """The processes, each once on a card: a process can be in several lists. Figures may be true."""
     merged: dict[tuple[str, int], ProcessUsage] = {}
     for process in processes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from agent.core.usage.card_accounts import Place
+from agent.core.usage.card_holdings import Place
 from agent.core.usage.usage_report import ContainerUse
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from agent.core.usage.card_accounts import Place
+from agent.core.usage.card_holdings import Place
 from agent.core.usage.usage_report import ContainerUse
 
 Reason = Literal["LimitExceeded", "IdleAccelerator"]

@@ -8,7 +8,7 @@ from typing import Protocol
 import anyio
 import anyio.to_thread
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from agent.config import Config
@@ -16,7 +16,8 @@ from agent.core.attribution.scheduler_promises import Promises
 from agent.core.endless_tasks import sleep_in_step
 from agent.core.errors import SamplingEnded, VendorError
 from agent.core.model import VendorState
-from agent.core.usage.card_accounts import Accounts, KnownSample, accounts, held_places
+from agent.core.usage.card_accounts import Accounts, KnownSample, accounts
+from agent.core.usage.card_holdings import Holdings, holdings
 from agent.core.usage.idle_times import IdleTimes
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.process_owners import PodName, PodNames, holder_names, pods_of_log_directories
@@ -41,9 +42,14 @@ class _Vendor(Struct):
     """What is known of one vendor's samples."""
 
     status: SamplingStatus
+    reader: ProcessReader
     last: KnownSample | None = None
+    holdings: Holdings | None = None
     #: Whether a sample is awaited.
     is_asked: bool = False
+    #: Pods that only their log directories name, and those for which these were read without success.
+    logs: Mapping[str, PodName] = field(default_factory=dict)
+    nameless: frozenset[str] = frozenset()
 
 
 class UsageSampler:
@@ -56,7 +62,7 @@ class UsageSampler:
         config: Callable[[], Config],
         clock: Callable[[], float],
         history: UsageHistory,
-        reader: ProcessReader | None = None,
+        reader: Callable[[], ProcessReader] = ProcessReader,
         log_directories: Callable[[], Collection[str]] = pod_log_directories,
     ) -> None:
         """`vendors` and `config`: those in service and in force now. `clock`: Unix time that never jumps."""
@@ -65,13 +71,9 @@ class UsageSampler:
         self._config = config
         self._clock = clock
         self.history = history
-        self._reader = reader or ProcessReader()
+        self._reader = reader
         self._log_directories = log_directories
         self._known: dict[str, _Vendor] = {}
-        self._reading = anyio.Lock()
-        self._logs: Mapping[str, PodName] = {}
-        #: The pods without a name for which the log directories were read.
-        self._sought: frozenset[str] = frozenset()
         self._idle_times = IdleTimes()
         self._alarms = UsageAlarms()
         #: The last accounts, and what they were made from.
@@ -114,7 +116,7 @@ class UsageSampler:
         states = {it.name: it for it in self._promises().scene.snapshot.vendors}
         is_open = {name for name in vendors if name in states and states[name].state is VendorState.OPEN}
         known = (name for name in vendors if name in self._known or name in is_open)
-        self._known = {name: self._known.get(name) or _Vendor(SamplingStatus(name)) for name in known}
+        self._known = {name: self._known.get(name) or self._new(name) for name in known}
         for name in self._known.keys() - is_open:
             vendor = self._known[name]
             vendor.status = replace(vendor.status, error=f"{name}: the vendor is not open")
@@ -135,7 +137,7 @@ class UsageSampler:
         try:
             sample = await process.sample()
             at = self._clock()
-            last, trouble = await self._joined(name, sample)
+            last, trouble = await self._joined(vendor, sample)
         except VendorError as exc:
             ended = isinstance(exc, SamplingEnded)
             self._set_status(vendor, replace(vendor.status, error=str(exc), ended=ended))
@@ -150,6 +152,9 @@ class UsageSampler:
             await self._make_accounts()
             self._note()
 
+    def _new(self, name: str) -> _Vendor:
+        return _Vendor(SamplingStatus(name), self._reader())
+
     def _set_status(self, vendor: _Vendor, status: SamplingStatus) -> None:
         if status.error and not vendor.status.error:  # the text may change with each sample
             log.warning("use of cards not known in full", vendor=status.vendor, error=status.error)
@@ -157,25 +162,29 @@ class UsageSampler:
             log.info("use of cards known again", vendor=status.vendor)
         vendor.status = status
 
-    async def _joined(self, name: str, sample: VendorSample) -> tuple[KnownSample, tuple[str, ...]]:
+    async def _joined(self, vendor: _Vendor, sample: VendorSample) -> tuple[KnownSample, tuple[str, ...]]:
         """The sample with what the node says of its processes, and what cannot be read of them."""
         pids = {it.pid for it in sample.processes or ()}
-        async with self._reading:
-            read = await anyio.to_thread.run_sync(self._reader.read, pids, abandon_on_cancel=True)
-            promises = self._promises()
-            names = PodNames(promises.scene.candidates, holder_names(promises.in_use), self._logs)
-            owners = {it.owner.uid for it in read.processes.values()} - {""}
-            unnamed = frozenset(uid for uid in owners if names.of(uid) is None)
-            if unnamed - self._sought:
-                found = await anyio.to_thread.run_sync(self._log_directories, abandon_on_cancel=True)
-                named = pods_of_log_directories(found)
-                self._logs = {uid: named[uid] for uid in owners if uid in named}
-            self._sought = unnamed
+        read = await anyio.to_thread.run_sync(vendor.reader.read, pids, abandon_on_cancel=True)
+        await self._name_pods(vendor, {it.owner.uid for it in read.processes.values()} - {""})
         trouble = (read.trouble,) if read.trouble else ()
         if pids and not read.processes:
             trouble = ("none of the processes is in /proc: the agent does not see the host's pids",)
-        held = await anyio.to_thread.run_sync(held_places, name, sample, self._promises())
-        return KnownSample(sample, read.processes, self._logs, held), trouble
+        name, promises = vendor.status.vendor, self._promises()
+        held = await anyio.to_thread.run_sync(holdings, name, sample, promises, vendor.holdings)
+        vendor.holdings = held
+        return KnownSample(sample, read.processes, vendor.logs, held.places), trouble
+
+    async def _name_pods(self, vendor: _Vendor, uids: Collection[str]) -> None:
+        """Read the log directories if neither the API server nor the ledger names a pod."""
+        promises = self._promises()
+        names = PodNames(promises.scene.candidates, holder_names(promises.in_use), vendor.logs)
+        nameless = frozenset(uid for uid in uids if names.of(uid) is None)
+        if nameless - vendor.nameless:
+            found = await anyio.to_thread.run_sync(self._log_directories, abandon_on_cancel=True)
+            named = pods_of_log_directories(found)
+            vendor.logs = {uid: named[uid] for uid in uids if uid in named}
+        vendor.nameless = nameless
 
     def _note(self) -> None:
         """Note the use as of now for the history, the times of use and the alarms."""
@@ -202,7 +211,7 @@ class UsageSampler:
     async def _make_accounts(self) -> None:
         """Make the accounts by a new sample in a thread: with a thousand containers that takes 20 ms."""
         fresh, promises = self._fresh(), self._promises()
-        found = await anyio.to_thread.run_sync(accounts, fresh, promises)
+        found = await anyio.to_thread.run_sync(self._made_from, fresh, promises)
         self._made = _parts(fresh, promises), found
 
     def _accounts(self) -> Accounts:
@@ -210,8 +219,15 @@ class UsageSampler:
         fresh, promises = self._fresh(), self._promises()
         parts = _parts(fresh, promises)
         if self._made is None or not _same(self._made[0], parts):
-            self._made = parts, accounts(fresh, promises)
+            self._made = parts, self._made_from(fresh, promises)
         return self._made[1]
+
+    def _made_from(self, fresh: Mapping[str, KnownSample], promises: Promises) -> Accounts:
+        held = {}
+        for name, known in fresh.items():
+            before = self._known[name].holdings if name in self._known else None
+            held[name] = holdings(name, known.sample, promises, before)
+        return accounts(fresh, promises, held)
 
 
 def _parts(fresh: Mapping[str, KnownSample], promises: Promises) -> tuple[object, ...]:

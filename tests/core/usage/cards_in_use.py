@@ -21,7 +21,8 @@ from agent.core.model import (
     VendorState,
     VendorStatus,
 )
-from agent.core.usage.card_accounts import Accounts, KnownSample, accounts, held_places
+from agent.core.usage.card_accounts import Accounts, KnownSample, accounts
+from agent.core.usage.card_holdings import holdings
 from agent.core.usage.cgroup_paths import CgroupOwner, Kind
 from agent.core.usage.process_owners import NodeProcess
 from agent.core.usage.usage_report import CardUse, ContainerUse, VendorSample
@@ -109,8 +110,9 @@ def account(
     logs: Mapping[str, tuple[str, str]] | None = None,
 ) -> Accounts:
     """The accounts of a sample that was taken `then`."""
-    held_then = held_places("acme", sample, then or now)
-    return accounts({"acme": KnownSample(sample, known, logs or {}, held_then)}, now)
+    held_then = holdings("acme", sample, then or now)
+    sampled = KnownSample(sample, known, logs or {}, held_then.places)
+    return accounts({"acme": sampled}, now, {"acme": holdings("acme", sample, now, held_then)})
 
 
 def by_name(found: Accounts) -> dict[tuple[str, str, str], ContainerUse]:

@@ -59,7 +59,7 @@ class Node:
             lambda: self.config,
             lambda: self.now,
             UsageHistory(),
-            ProcessReader(proc),
+            lambda: ProcessReader(proc),
             self.log_directories,
         )
 
@@ -181,6 +181,18 @@ async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node)
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_two_vendors_do_not_forget_each_others_processes(node: Node) -> None:
+    node.has(7)
+    node.has(8, "1f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0")
+    node.promises = moment(states=dict.fromkeys(("acme", "other"), VendorState.OPEN))
+    node.logs = (f"ns_p_{UID}", "ns_q_1f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0")
+    node.vendors = {"acme": Vendor(process(7, GIB)), "other": Vendor(process(8, GIB, uuid="OTHER"))}
+    for _ in range(3):
+        await node.round()
+    assert node.containers.keys() == {"p", "q"}
+    assert node.logs_read == 2  # once for each vendor
 
 
 async def test_a_vendor_without_methods_for_use_says_so(node: Node) -> None:
