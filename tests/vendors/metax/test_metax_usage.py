@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from metax_host import MIB, Host, asked, claim
 from mxsml_stub import PROCESSES, PROCESSES_V2, PROCESSES_V3, USAGE, MxsmlStub
+from support.card_users import card_user
 
 from agent.vendor_api.agent import BackendUnavailable, ProcessUsage, Usage
 from agent.vendors.metax.child.abi import Code
@@ -380,3 +381,12 @@ def test_a_figure_that_hangs_is_for_the_agent_to_end(native: MetaxBackend, stub:
 
     assert not thread.is_alive()
     assert len(native.usage()) == 8
+
+
+def test_a_process_that_locks_its_claim_is_listed_by_the_pid_that_the_kernel_knows(
+    stub: MxsmlStub, native: MetaxBackend
+) -> None:
+    with card_user(Path(f"{stub.control}.processes"), f"{stub.uuid(1)} {GIB}\n") as pid:
+        assert native.processes() == [ProcessUsage(stub.uuid(1), pid, GIB)]
+
+    assert native.processes() == []

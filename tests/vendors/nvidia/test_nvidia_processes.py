@@ -16,6 +16,7 @@ from typing import Any
 import pynvml
 import pytest
 from nvml_stub import GPU_IS_LOST, Mig, NvmlStub, Process
+from support.card_users import card_user
 
 from agent.vendor_api.agent import BackendUnavailable, ProcessUsage
 from agent.vendors.nvidia.child.backend import NvmlBackend
@@ -314,6 +315,15 @@ def test_a_process_that_registers_itself_is_told_while_it_lives(sampled: NvmlBac
 
     assert on_card(sampled, 0) == {os.getpid(): (GIB, 0.25)}
     assert on_card(sampled, 1) == {os.getpid(): (None, 0.0)}
+
+
+def test_a_process_that_locks_its_claim_is_told_by_the_pid_that_the_kernel_knows(
+    sampled: NvmlBackend, stub: NvmlStub
+) -> None:
+    with card_user(Path(f"{stub.control}.processes"), f"{stub.uuid(0)} {GIB} 25\n") as pid:
+        assert on_card(sampled, 0) == {pid: (GIB, 0.25)}
+
+    assert on_card(sampled, 0) == {}
 
 
 class Older:

@@ -6,11 +6,12 @@
  *                               processes, whose numbers follow PID
  *   registry DIRECTORY          where processes register; without this line <control file>.processes
  *
- * A process registers by a file in that directory, which is named by its pid and has, with blanks between them, the
- * UUID of a card or of a slice, bytes, and percent; - for a figure that is unknown. It is on the card for as long as the
- * file is there.
+ * A process registers by a file in that directory, which is named by its pid or locked by it (registered_pid.h) and
+ * has, with blanks between them, the UUID of a card or of a slice, bytes, and percent; - for a figure that is unknown.
+ * It is on the card for as long as the file is there and, without a pid for a name, locked.
  */
 #include <dirent.h>
+#include "registered_pid.h"
 
 enum { SCRIPTED = 2048, LISTED = 16384 };
 typedef struct { unsigned slot, pid, count; unsigned long long memory; float percent; int slice; } Process;
@@ -52,8 +53,9 @@ static void list_process(const Process *it)
 static void list_registered(const char *directory, const char *name, unsigned slots)
 {
     char path[8400], uuid[96], memory[32];
-    Process it = {.pid = (unsigned)strtoul(name, NULL, 10), .percent = -1, .count = 1};
+    Process it = {.percent = -1, .count = 1};
     snprintf(path, sizeof path, "%s/%.255s", directory, name);
+    it.pid = registered_pid(path, name);
     FILE *file = it.pid ? fopen(path, "re") : NULL;
     if (file == NULL)
         return;

@@ -46,8 +46,8 @@
  *   latency SYMBOL USEC         the call takes so long
  *   trace                       every call appends its name to <control file>.trace
  *
- * Processes also register themselves, by a file in the directory <control file>.processes. The file's name is the pid,
- * and each of its lines is UUID MEMORY PERCENT: the card or MIG device, the bytes that the process has there, and its
+ * Processes also register themselves, by a file in the directory <control file>.processes, which is named by the pid
+ * or locked by the process (registered_pid.h). Each of its lines is UUID MEMORY PERCENT: the card or MIG device, the bytes that the process has there, and its
  * utilization now; - for what the driver cannot tell. Such a process is in the compute list for as long as it lives.
  * Its memory is in use on the device, and its utilization the card's.
  *
@@ -71,6 +71,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "../../stub/registered_pid.h"
 
 #define API __attribute__((visibility("default")))
 
@@ -854,12 +855,10 @@ static u32 gather(void)
     DIR *entries = opendir(directory);
     struct dirent *entry;
     while (entries != NULL && (entry = readdir(entries)) != NULL) {
-        char *end;
-        u32 pid = (u32)strtoul(entry->d_name, &end, 10);
-        if (!isdigit(entry->d_name[0]) || *end != '\0' || (kill((pid_t)pid, 0) != 0 && errno == ESRCH))
-            continue;
         snprintf(path, sizeof path, "%.4000s/%.255s", directory, entry->d_name);
-        count = read_claims(path, pid, count);
+        u32 pid = registered_pid(path, entry->d_name);
+        if (pid != 0 && (kill((pid_t)pid, 0) == 0 || errno != ESRCH))
+            count = read_claims(path, pid, count);
     }
     if (entries != NULL)
         closedir(entries);
