@@ -6,9 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from os.path import normpath
 from pathlib import Path as FilePath
-from typing import get_args
-
-from msgspec import Struct
+from typing import NamedTuple, get_args
 
 from agent.config.http_address import parse_address
 from agent.config.settings import (
@@ -38,7 +36,7 @@ MINUTE, HOUR = 60, 3600
 _VENDOR = re.compile(LABEL)
 
 
-class Problem(Struct, frozen=True):
+class Problem(NamedTuple):
     """One error or warning, and the key that it is about."""
 
     path: Path
