@@ -87,6 +87,10 @@ class _VendorAccount:
         self._known = known
         self._holdings = holdings
         self._names = names
+        #: Pod uid and card to the containers whose allocation there ended after the sample.
+        self._over: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for uid, container, uuid in known.held - holdings.places:
+            self._over[uid, uuid].append(container)
         self._usages = {it.uuid: _sane(it) for it in reversed(known.sample.usages or ())}
         processes = known.sample.processes
         self._tells_processes = processes is not None
@@ -112,8 +116,11 @@ class _VendorAccount:
             if known is None:  # it ended after the sample
                 card.is_measured = False
                 continue
-            self._unknown.update(it for it in ("memory", "utilization") if getattr(process, it) is None)
-            card.is_measured = card.is_measured and process.memory is not None
+            if process.utilization is None:
+                self._unknown["utilization"] += 1
+            if process.memory is None:
+                self._unknown["memory"] += 1
+                card.is_measured = False
             namespace, pod, container = "", "", ""
             if known.owner.kind is Kind.HOST:
                 card.host += process.memory or 0
@@ -145,8 +152,8 @@ class _VendorAccount:
         if container in holders:
             return uid, container, uuid
         # The allocation by which it got the card is over, so the container is shown no more.
-        had = {name for held, name, where in self._known.held if (held, where) == (uid, uuid)}
-        is_over = container in had or (not container and not holders and had)
+        over = self._over.get((uid, uuid), ())
+        is_over = container in over or (not container and not holders and over)
         return None if is_over else (uid, container, uuid)
 
     def _containers(self, charged: Mapping[str, _Charged]) -> Iterator[ContainerUse]:
