@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from agent.core.publishing.agent_status import AgentStatus
-from agent.http.answer import HttpAnswer, document, text
+from agent.http.answer import JSON, HttpAnswer, document, text
 
 USAGE = "/inspect/usage"
 #: Where sampling is switched on. `top` says the same.
@@ -46,4 +46,8 @@ def usage_answer(
     history = (None if wanted == _ALL else names,) if wanted else ()
     moment = time.time() if now is None else now
     made = usage_document(status, status.usage, moment, with_processes=with_processes, history=history)
-    return document(msgspec.to_builtins(made))
+    try:
+        # A quarter of the time of `document`: 64 histories of a day are 92,000 rows.
+        return HttpAnswer(200, msgspec.json.encode(made) + b"\n", JSON)
+    except UnicodeEncodeError:  # a half of a surrogate pair
+        return document(msgspec.to_builtins(made))

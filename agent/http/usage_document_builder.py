@@ -166,8 +166,7 @@ def _histories(minutes: MinutesOfUse | None, wanted: Sequence[Named]) -> Iterabl
     keys = [key for key in minutes.keys() if None in wanted or key[:3] in wanted]  # noqa: SIM118
     for number, key in enumerate(keys):
         shown = minutes.of(*key) if number < MAX_HISTORIES else ()
-        rows = ((at, count, _number(part)) for at, count, part in shown)
-        yield ContainerHistory(*key, minutes=tuple(rows))
+        yield ContainerHistory(*key, minutes=tuple(shown))
 
 
 def _number(value: float | None) -> float | None:

@@ -1,6 +1,6 @@
 """The series of use: of each card, of each container on each card, and what no container is charged for.
 
-The text is written without Prometheus' client, whose objects cost three times as much CPU at a scrape with
+The text is written without Prometheus' client, whose objects cost several times as much CPU at a scrape with
 1,000 containers. What a library does not say has no series.
 """
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from http_views import EMPTY, VIEW, as_text, document_of, hostile
+from http_views import EMPTY, HOSTILE, VIEW, as_text, document_of, hostile
 from msgspec import structs
 from support.used_views import CARD, NOW, REPORT, SHARED, WORKED, allocated, used, with_report
 
@@ -95,6 +95,14 @@ def test_no_figure_of_a_library_breaks_the_document() -> None:
     document = read(with_report(status, cards=(structs.replace(CARD, usage=wild),)))
 
     assert (document.cards[0].utilization, document.cards[0].power_watts) == (None, None)
+
+
+def test_a_name_that_is_no_utf_8_breaks_no_document() -> None:
+    process = structs.replace(REPORT.processes[0], name=HOSTILE)
+    document = read(with_report(processes=(process,), containers=(used(HOSTILE, "a", "main"),)))
+
+    assert document.processes is not None
+    assert (document.processes[0].name, document.containers[0].pod) == (HOSTILE, HOSTILE)
 
 
 # Who sees what
