@@ -34,6 +34,8 @@ class Setup:
     vendors: Mapping[str, Any] = field(default_factory=dict)
     #: With a measured event loop.
     watched: bool = False
+    #: Seconds between two samples of the use of cards; 0 for none.
+    usage: float = 0
     #: Whether the API server is followed and the cards are reported there.
     api: bool = True
     #: Where it serves its views.
@@ -42,7 +44,7 @@ class Setup:
 
     @property
     def is_ours_alone(self) -> bool:
-        return bool(self.vendors or self.watched or self.environment)
+        return bool(self.vendors or self.watched or self.environment or self.usage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ def _config(directory: Path, stub: NvmlStub, setup: Setup) -> dict[str, Any]:
         },
         "report": {"deviceInfosDir": str(directory / "device-infos")},
         "vendors": setup.vendors or {"nvidia": nvidia},
+        "usage": {"enabled": bool(setup.usage), "interval": f"{setup.usage or 5:g}s"},
     }
 
 

@@ -28,6 +28,7 @@ from . import (
     start,
     storm,
     units,
+    usage,
     used_ids,
     written_bytes,
 )
@@ -84,6 +85,7 @@ ALL = (
     in_turns("crash", crash.measure),
     ours_alone("book", book.measure),
     ours_alone("held-units", held_units.measure),
+    ours_alone("usage", usage.measure),
     ours_alone("crowd", crowd.measure),
     ours_alone("prepare", prepare.measure),
     any_plugin("health", health.measure),

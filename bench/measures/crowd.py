@@ -41,7 +41,7 @@ PROBE = Figure("slowest of 20 probes under the same", "ms", TIMEOUT, "the kubele
 
 async def measure(subject: Subject, pace: Pace) -> list[Row]:
     """Allocate, probes and XIDs under clients that pipeline and clients that are slow."""
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     p50, p99, probes, xids, quiet, busy = [], [], [], [], [], []
     async with place(subject) as here:
         for _ in range(pace.runs(RUNS)):
@@ -118,7 +118,7 @@ async def _clients(address: str) -> AsyncIterator[None]:
         await process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])

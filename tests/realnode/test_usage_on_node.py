@@ -14,7 +14,6 @@ from support.card_users import USER, card_user
 
 from .api import Object
 from .cluster import Cluster
-from .place import ROOT
 from .release import Release
 from .space import GPU, Space, pod
 from .until import until
@@ -46,7 +45,7 @@ def registry(cluster: Cluster) -> Path:
 
 def user(cluster: Cluster, name: str, *memory: int) -> Object:
     """A pod with one card, whose container has a process for each of these MiB of the card."""
-    claim = f'"$NVIDIA_VISIBLE_DEVICES {{}} 25"'
+    claim = '"$NVIDIA_VISIBLE_DEVICES {} 25"'
     starts = [
         f"python3 -c {shlex.quote(USER)} {REGISTRY}/{name}-{number} {claim.format(it * MIB)} &"
         for number, it in enumerate(memory)
@@ -139,10 +138,12 @@ async def test_a_library_that_hangs_over_use_keeps_no_pod_from_its_card(
     cluster.cards.hang("nvmlDeviceGetComputeRunningProcesses_v3")
     try:
         await until(
-            lambda: series(agent, "xpu_usage_up", vendor="nvidia"), lambda it: it == {(): 0.0}, "the hang to show"
+            lambda: series(agent, "xpu_usage_up", vendor="nvidia"),
+            lambda it: it == {(): 0.0},
+            "the hang to show",
         )
         await space.apply(pod("one"))
         await space.running(1)
         assert (await agent.inspect())["ready"] is True
     finally:
-        cluster.cards.repair()
+        cluster.cards.clear("nvmlDeviceGetComputeRunningProcesses_v3")
