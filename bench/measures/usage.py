@@ -1,4 +1,4 @@
-"""What it costs to measure the use of cards: processor time of a sample, memory, a scrape, Allocate beside it."""
+"""What it costs to measure the use of cards: CPU of a sample, memory, a scrape, Allocate beside it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BESIDE = Figure("Allocate p99 beside samples", "times quiet", 1, reference="1 is
 
 
 async def measure(subject: Subject, pace: Pace) -> list[Row]:
-    """Samples of use each second: their CPU and memory, a scrape with 1,000 containers, Allocate beside them."""
+    """Samples of use each second: their CPU and memory, a scrape, and Allocate beside them."""
     spent: list[float] = []
     grown: list[float] = []
     p99: list[float] = []

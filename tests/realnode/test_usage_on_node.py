@@ -1,4 +1,4 @@
-"""Who uses the cards, on a real node: containers that use a card are shown with what they use, and nothing else is."""
+"""Who uses the cards, on a real node: containers are shown with what they use, and nothing else is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that use a played card: each holds a lock on a file with what the process claims (registered_pid.h)."""
+"""Processes that use a played card: each locks a file with what the process claims (registered_pid.h)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: A Python program for the shell of any container: the file, and its text. Prints a word once the lock is held.
+#: A Python program: the file, and its text. Prints a word once it holds the lock.
 USER = """
 import fcntl, sys, time
 file = open(sys.argv[1], "w")
