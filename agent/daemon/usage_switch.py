@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
@@ -76,7 +76,7 @@ class UsageSwitch:
         return state.config.usage.enabled and not state.waiting
 
     def _processes(self) -> Mapping[str, SampledVendor]:
-        return cast("Mapping[str, SampledVendor]", self._vendors.processes)
+        return self._vendors.processes
 
     def _config_in_force(self) -> Config:
         return self._config.value.config

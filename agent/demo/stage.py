@@ -13,8 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from agent.demo import stage_objects
+from agent.http import usage_document
 from agent.http.admin_client import fetch
 from agent.http.inspect_document import InspectDocument, decode
+from agent.http.usage_document import UsedCard
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
@@ -35,6 +37,7 @@ agent:
   http: ""
   log: {{format: json}}
 report: {{deviceInfosDir: {device_infos_dir}}}
+usage: {{enabled: true, interval: 1s}}
 vendors:
   nvidia: {{enabled: false}}
   simulated:
@@ -119,6 +122,18 @@ class Stage:
             if condition(document):
                 return document
             await asyncio.sleep(0.02)
+
+    async def used_card(self, uuid: str, memory: int) -> UsedCard:
+        """Ask the agent until so many bytes of this card are in use; returns the use of the card."""
+        while True:
+            try:
+                body = await asyncio.to_thread(fetch, self._state / "agent.sock", "/inspect/usage")
+                cards = usage_document.decode(body).cards
+            except Exception:
+                cards = ()
+            if found := [it for it in cards if it.uuid == uuid and it.memory_used_bytes == memory]:
+                return found[0]
+            await asyncio.sleep(0.1)
 
     def labels(self) -> dict[str, str]:
         """The Node's labels at the API server."""

@@ -63,6 +63,16 @@ async def pod_admitted(stage: Stage) -> Evidence:
     }
 
 
+async def cards_used(stage: Stage) -> Evidence:
+    card = (await stage.kubelet.run_options(stage.pods["trainer"].uid, "main")).env["XPU_VISIBLE_DEVICES"]
+    shown = []
+    for gigabytes, busy, celsius in ((24, 0.35, 51.0), (61, 0.97, 68.0)):
+        stage.scenario.use(card, memory_used=gigabytes << 30, utilization=busy, temperature=celsius)
+        use = await stage.used_card(card, gigabytes << 30)
+        shown.append(f"{gigabytes} GiB, {use.utilization or 0:.0%} busy, {use.temperature_celsius:g} °C")
+    return {"the trainer's card": ", then ".join(shown), "the same as a live table": "xpu-agent top"}
+
+
 async def card_breaks(stage: Stage) -> Evidence:
     broken = stage.scenario.uuids[2]
     stage.scenario.fault(
@@ -188,6 +198,7 @@ STORY = (
         kubelet_sees_them,
     ),
     Step("pods admitted", "A trainer gets a whole card, two notebooks share the others.", pod_admitted),
+    Step("cards are used", "The agent samples how much of each card is in use.", cards_used),
     Step("a card breaks", "One card falls off the bus: its replicas go, no other ID does.", card_breaks),
     Step("repaired by proof", "Looking well again is not enough; a reset is proof.", card_repaired),
     Step("the library crashes", "The vendor's library segfaults. No other part notices.", library_crashes),

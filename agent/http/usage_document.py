@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from agent.http.document_parts import DocumentPart, json_object, usable
 
 
-class SampledVendor(DocumentPart, frozen=True):
+class VendorSampling(DocumentPart, frozen=True):
     """How the sampling of one vendor goes. `up`: whether the last sample speaks of now."""
 
     vendor: str = ""
@@ -109,7 +109,7 @@ class UsageDocument(DocumentPart, frozen=True):
     node: str = ""
     version: str = ""
     interval_seconds: float = 0.0
-    sampling: tuple[SampledVendor, ...] = ()
+    sampling: tuple[VendorSampling, ...] = ()
     cards: tuple[UsedCard, ...] = ()
     containers: tuple[UsingContainer, ...] = ()
     #: None where the client may not see processes: their names are for the operator of the node alone.

@@ -12,7 +12,7 @@ from agent.core.publishing.usage_series_rules import is_fresh
 from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
 from agent.http.usage_document import (
     ContainerHistory,
-    SampledVendor,
+    VendorSampling,
     UsageDocument,
     UsedCard,
     UsingContainer,
@@ -66,8 +66,8 @@ def usage_document(
     )
 
 
-def _sampling(sampling: SamplingStatus, report: UsageReport, now: float) -> SampledVendor:
-    return SampledVendor(
+def _sampling(sampling: SamplingStatus, report: UsageReport, now: float) -> VendorSampling:
+    return VendorSampling(
         vendor=sampling.vendor,
         up=is_fresh(sampling, report.interval, now),
         at=_number(sampling.at),

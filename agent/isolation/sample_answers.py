@@ -100,11 +100,11 @@ class _Figure:
 class _Uuid:
     type: Any = str
 
-    def can_be_true(self, values: Sequence[str]) -> bool:
-        return not any(map(uuid_trouble, set(values)))
+    def can_be_true(self, values: Sequence[str | None]) -> bool:
+        return not any(map(self.trouble, set(values)))
 
-    def trouble(self, value: str) -> str:
-        return uuid_trouble(value)
+    def trouble(self, value: str | None) -> str:
+        return "" if value is None else uuid_trouble(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +173,7 @@ _USAGES = _Form(
     ecc_errors=_Counts(),
     driver_errors=_Counts(),
     last_driver_error=_Figure(int | None),
+    parent=_Uuid(str | None),
 )
 _PROCESSES = _Form(
     ProcessUsage,

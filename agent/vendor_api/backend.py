@@ -205,6 +205,8 @@ class Usage:
     driver_errors: Mapping[str, int] = field(default_factory=dict)
     #: The number of the last of them; None where none came since `open`.
     last_driver_error: int | None = None
+    #: For a slice that `partitions` lists: the uuid of its card.
+    parent: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

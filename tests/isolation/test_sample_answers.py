@@ -42,6 +42,15 @@ def test_figures_at_their_bounds_are_taken() -> None:
     )
 
 
+def test_a_slice_names_its_card_and_a_name_that_no_card_has_costs_only_itself() -> None:
+    good, bad = {**GOOD_USAGE, "parent": "card"}, {**GOOD_USAGE, "uuid": "c", "parent": "a b"}
+
+    found = sampled([good, bad])
+
+    assert found.usages == (Usage("b", 5, parent="card"), Usage("c", 5))
+    assert "parent: contains ' '" in found.complaints["usage"]
+
+
 def test_no_process_is_no_complaint() -> None:
     assert sampled([], []) == VendorSample((), ())
 

@@ -18,13 +18,23 @@ Place = tuple[str, str, str]
 class Holdings:
     """Where the containers of pods have allocations of one vendor, and what these were granted."""
 
-    def __init__(self, vendor: str, totals: Mapping[str, int | None], promises: Promises) -> None:
-        """`totals`: the cards and slices with figures, and how many bytes each has."""
+    def __init__(
+        self,
+        vendor: str,
+        totals: Mapping[str, int | None],
+        promises: Promises,
+        parents: Mapping[str, str] | None = None,
+    ) -> None:
+        """`totals`: the cards and slices with figures, and how many bytes each has.
+
+        `parents`: the slices, also those of others, to their cards, as the vendor says.
+        """
         self._promises = promises
         self._totals = totals
         devices = promises.scene.snapshot.present(vendor)
         #: Slice to its card.
         self.parents = {it.uuid: it.parent for it in devices if it.parent is not None}
+        self.parents |= parents or {}
         #: Slices without figures of their own: what is on them is on their card.
         self._moved: dict[str, str] = {}
         self._amounts: dict[str, CardAmounts | None] = {}
@@ -104,4 +114,5 @@ def holdings(
     totals = {it.uuid: it.memory_total for it in reversed(sample.usages or ())}
     if before is not None and before.holds_for(totals, promises):
         return before
-    return Holdings(vendor, totals, promises)
+    parents = {it.uuid: it.parent for it in sample.usages or () if it.parent is not None}
+    return Holdings(vendor, totals, promises, parents)

@@ -268,6 +268,15 @@ def test_a_process_on_a_made_slice_without_figures_of_its_own_is_on_the_allocati
     assert balanced(found)
 
 
+def test_a_slice_of_others_is_on_the_card_that_the_vendor_names() -> None:
+    made = replace(card(4 * GIB, "sgpu-9", 5 * GIB), parent=CARD)
+    sample = VendorSample((card(6 * GIB), made), (process(1, 3 * GIB, None, "sgpu-9"),))
+    found = account(sample, {1: in_pod("p")}, moment(held("p", OTHER_CARD)))
+    assert by_uuid(found)[CARD].in_slices == 4 * GIB
+    assert by_uuid(found)[CARD].unattributed[Unattributed.DRIVER] == 2 * GIB
+    assert balanced(found)
+
+
 def test_a_made_slice_with_figures_has_an_account_of_its_own() -> None:
     sample = VendorSample(
         (card(6 * GIB), card(4 * GIB, "sgpu-7", 5 * GIB)), (process(1, 3 * GIB, None, "sgpu-7"),)

@@ -176,7 +176,7 @@ def test_a_slice_has_figures_of_its_own_by_the_id_of_its_partition(
 
     found = of(made.id, sgpu.usage())
 
-    assert found == Usage(made.id, memory_used=300 * MIB, memory_total=GIB, utilization=0.125)
+    assert found == Usage(made.id, memory_used=300 * MIB, memory_total=GIB, utilization=0.125, parent=CARD)
 
 
 def test_the_use_of_slices_that_cannot_be_read_is_left_out(stub: MxsmlStub, sgpu: MetaxBackend) -> None:

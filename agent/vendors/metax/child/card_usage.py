@@ -99,6 +99,7 @@ def _slice(reading: MetaxReading, card: MetaxCard, sgpu: Sgpu) -> Usage:
         memory_used=None if memory is None else min(max(0, memory.used), limit),
         memory_total=limit if memory else None,
         utilization=part(reading.get(mxsml.sgpu_utilization, sgpu.id, default=None)),
+        parent=card.uuid,
     )
 
 

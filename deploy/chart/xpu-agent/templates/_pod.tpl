@@ -104,7 +104,7 @@ tolerations:
 {{- end }}
 {{- end -}}
 
-{{/* The directory of the pods' logs, whose names name the pods, where the API server does not name them. Takes root. */}}
+{{/* The directory of the pods' logs, where the API server does not name the pods: each entry is named by its pod. Takes root. */}}
 {{- define "xpu-agent.podLogs" -}}
 {{- if and .Values.usage.enabled (not (and .Values.api.enabled .Values.pods.enabled)) -}}/var/log/pods{{- end -}}
 {{- end -}}
