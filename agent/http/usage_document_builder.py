@@ -12,11 +12,11 @@ from agent.core.publishing.usage_series_rules import is_fresh
 from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
 from agent.http.usage_document import (
     ContainerHistory,
-    VendorSampling,
     UsageDocument,
     UsedCard,
     UsingContainer,
     UsingProcess,
+    VendorSampling,
 )
 
 #: The most histories of one answer: 64 containers of a whole day are 3 MB.
