@@ -10,8 +10,10 @@ import msgspec
 
 from agent.config import parse_address
 from agent.core.errors import AgentError
+from agent.http import usage_document
 from agent.http.admin_client import answer, fetch
 from agent.http.inspect_document import InspectDocument, decode
+from agent.http.usage_document import UsageDocument
 from agent.scheduler_api.node_checks import Observed
 
 #: Seconds for an agent.
@@ -24,6 +26,15 @@ async def inspected(path: Path) -> Observed[InspectDocument]:
         body = await anyio.to_thread.run_sync(fetch, path, "/inspect", AGENT_PATIENCE)
         return _document(body)
     except AgentError as exc:
+        return Observed(why=str(exc))
+
+
+async def use(path: Path) -> Observed[UsageDocument]:
+    """What the agent behind this admin socket knows of the use of its cards."""
+    try:
+        body = await anyio.to_thread.run_sync(fetch, path, "/inspect/usage", AGENT_PATIENCE)
+        return Observed(usage_document.decode(body))
+    except (AgentError, msgspec.MsgspecError) as exc:
         return Observed(why=str(exc))
 
 

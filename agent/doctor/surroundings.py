@@ -13,6 +13,7 @@ from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.socket_listeners import SocketListener
 from agent.http.inspect_document import InspectDocument, InspectedResource
+from agent.http.usage_document import UsageDocument
 from agent.kubelet.plugin_sockets import OWN_NAME
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of
@@ -110,6 +111,8 @@ class Surroundings:
     vendors: Mapping[str, Observed[tuple[Device, ...]]] = field(default_factory=dict)
     #: What the agent behind the admin socket answers to /inspect.
     inspected: Observed[InspectDocument] = UNREAD
+    #: What the agent behind the admin socket answers to /inspect/usage.
+    use: Observed[UsageDocument] = UNREAD
     #: What the agent at the HTTP port answers; that may be another agent, which stands by.
     inspected_on_port: Observed[InspectDocument] = UNREAD
     pod_resources: PodResourcesAnswer = PodResourcesAnswer()

@@ -100,6 +100,8 @@ async def _gather(
             if plugin.vendor is not None:
                 group.start_soon(ask, plugin)
         group.start_soon(take, "inspected", inspect_questions.inspected(agent.state_dir / "agent.sock"))
+        if configuration.config.usage.enabled:
+            group.start_soon(take, "use", inspect_questions.use(agent.state_dir / "agent.sock"))
         group.start_soon(take, "inspected_on_port", inspect_questions.inspected_on_port(agent.http))
         group.start_soon(take, "pod_resources", _pod_resources(agent.pod_resources_socket))
         group.start_soon(take, "sockets", anyio.to_thread.run_sync(_sockets, agent))

@@ -25,6 +25,10 @@ MAX_LOGS = 10_000
 _START = 19
 
 
+#: The first PID namespace of a machine: Linux, include/linux/proc_ns.h, PROC_PID_INIT_INO.
+_FIRST_PIDS = "pid:[4026531836]"
+
+
 class ReadProcesses(Struct, frozen=True):
     """The processes that exist, by pid."""
 
@@ -127,3 +131,11 @@ def pod_log_directories(directory: Path = POD_LOGS) -> Sequence[str]:
             return [entry.name for entry in islice(entries, MAX_LOGS)]
     except OSError:
         return ()
+
+
+def sees_node_pids(proc: Path = PROC) -> bool:
+    """Whether this process has the PIDs of the machine, and not those of a container."""
+    try:
+        return os.readlink(proc / "self" / "ns" / "pid") == _FIRST_PIDS
+    except OSError:
+        return False

@@ -109,6 +109,8 @@ class UsageDocument(DocumentPart, frozen=True):
     node: str = ""
     version: str = ""
     interval_seconds: float = 0.0
+    #: Whether the agent has the PIDs of the machine, by which libraries name processes.
+    sees_node_pids: bool = True
     sampling: tuple[VendorSampling, ...] = ()
     cards: tuple[UsedCard, ...] = ()
     containers: tuple[UsingContainer, ...] = ()

@@ -56,6 +56,7 @@ def usage_document(
         node=status.node,
         version=status.version,
         interval_seconds=report.interval,
+        sees_node_pids=report.sees_node_pids,
         sampling=tuple(_sampling(it, report, now) for it in report.sampling),
         cards=tuple(_cards(status, report)),
         containers=tuple(_container(it, shares, now) for it in report.containers),

@@ -20,6 +20,7 @@ from support.waiting import eventually
 from testing.plugin import ClosingServer, ToyPlugin, devices
 
 from agent.core.publishing.agent_status import AgentStatus
+from agent.core.usage.usage_report import SamplingStatus, UsageReport
 from agent.host import files
 from agent.http import serving
 from agent.kubelet.pb.deviceplugin import v1beta1 as pb
@@ -499,6 +500,27 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     patient.node.state.mkdir(mode=0o700)
     await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
     return "no profile of GCU-1's slices is known"
+
+
+@fault("pids-hidden")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    await serve_use(patient, UsageReport(1.0, sees_node_pids=False))
+    return "not those of the machine; node node"
+
+
+@fault("use-unsampled")
+async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
+    late = "nvidia: sample did not return within 2 s"
+    await serve_use(patient, UsageReport(1.0, (SamplingStatus("nvidia", error=late),)))
+    return late
+
+
+async def serve_use(patient: Patient, report: UsageReport) -> None:
+    """Let an agent whose config wants use measured answer this."""
+    patient.given["usage-enabled"] = "true"
+    view = AgentStatus("node", "1", usage=report)
+    patient.node.state.mkdir(mode=0o700)
+    await patient.stack.enter_async_context(serving(lambda: view, str(patient.node.state / "agent.sock")))
 
 
 @fault("version-skew")

@@ -39,7 +39,7 @@ async def test_a_healthy_node_ends_with_0_and_a_fault_that_stops_work_with_1(
     await patient.start()
 
     assert await doctor(patient) == 0
-    assert "33 ok: nothing stops work" in capsys.readouterr().out
+    assert "34 ok: nothing stops work" in capsys.readouterr().out
 
     await patient.kubelet.kill()
 
@@ -61,7 +61,7 @@ async def test_json_has_each_check_with_its_finding(
     assert await doctor(patient, "--json") == 0  # a warning stops nothing
 
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert told["counts"] == {"stops": 0, "warns": 1, "not-made": 0, "ok": 32}
+    assert told["counts"] == {"stops": 0, "warns": 1, "not-made": 0, "ok": 33}
     assert {it["check"] for it in told["findings"]} == {it.name for it in CHECKS}
     (found,) = (it for it in told["findings"] if it["severity"] == "warns")
     assert found["check"] == "pods-around"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.core.usage.cgroup_paths import UNKNOWN, CgroupOwner, Kind
 from agent.host import node_processes
-from agent.host.node_processes import MAX_CGROUP, ProcessReader, pod_log_directories
+from agent.host.node_processes import MAX_CGROUP, ProcessReader, pod_log_directories, sees_node_pids
 
 UID = "0f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0"
 ID = "ab" * 32
@@ -167,3 +167,16 @@ def test_log_directories_are_read_up_to_a_bound(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(node_processes, "MAX_LOGS", 2)
     assert len(pod_log_directories(tmp_path)) == 2
     assert pod_log_directories(tmp_path / "nothing") == ()
+
+
+@pytest.mark.parametrize(
+    ("link", "sees"), [("pid:[4026531836]", True), ("pid:[4026532290]", False), ("", False)]
+)
+def test_a_process_in_a_container_does_not_see_the_pids_of_the_machine(
+    tmp_path: Path, link: str, sees: bool
+) -> None:
+    (tmp_path / "self/ns").mkdir(parents=True)
+    if link:
+        (tmp_path / "self/ns/pid").symlink_to(link)
+
+    assert sees_node_pids(tmp_path) is sees

@@ -107,5 +107,7 @@ class UsageReport(Struct, frozen=True):
     processes: tuple[ProcessUse, ...] = ()
     #: What is not known to how many processes lack it: `owner`, `memory`, `utilization`.
     unknown: Mapping[str, int] = field(default_factory=dict)
+    #: Whether the agent has the PIDs of the machine, by which libraries name processes.
+    sees_node_pids: bool = True
     #: The programs under whose names the metrics stand, too: `dcgm`, `hami`, `gpu-manager`.
     compat: frozenset[str] = frozenset()

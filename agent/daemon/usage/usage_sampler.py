@@ -23,7 +23,7 @@ from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.process_owners import PodName, PodNames, holder_names, pods_of_log_directories
 from agent.core.usage.usage_alarms import AlarmRules, UsageAlarm, UsageAlarms
 from agent.core.usage.usage_report import SamplingStatus, UsageReport, VendorSample
-from agent.host.node_processes import ProcessReader, pod_log_directories
+from agent.host.node_processes import ProcessReader, pod_log_directories, sees_node_pids
 
 log = structlog.get_logger(__name__)
 
@@ -74,6 +74,7 @@ class UsageSampler:
         self._reader = reader
         self._log_directories = log_directories
         self._known: dict[str, _Vendor] = {}
+        self._sees_node_pids = sees_node_pids()
         self._idle_times = IdleTimes()
         self._alarms = UsageAlarms()
         #: The last accounts, and what they were made from.
@@ -96,6 +97,7 @@ class UsageSampler:
             tuple(self._idle_times.timed(found.containers)),
             found.processes,
             found.unknown,
+            self._sees_node_pids,
             frozenset(config.metrics.compat),
         )
 
