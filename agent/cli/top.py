@@ -15,9 +15,8 @@ _INTERVALS = (0.5, 60.0)
 
 def add(verbs: Verbs) -> None:
     parser = verbs.add_parser("top", help="what each container uses of each card, live")
-    output = parser.add_mutually_exclusive_group()
-    output.add_argument("--once", action="store_true", help="one picture, as on a pipe")
-    output.add_argument("--json", action="store_true", help="the document of use as JSON, once")
+    parser.add_argument("--once", action="store_true", help="one picture, as on a pipe")
+    parser.add_argument("--json", action="store_true", help="the document of use as JSON, once")
     parser.add_argument(
         "--interval",
         type=float,

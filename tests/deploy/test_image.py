@@ -102,6 +102,7 @@ def test_pid_1_buries_orphans_and_is_not_the_agent(root: Path, config: dict[str,
     told = contained(root, *init, "sh", "-c", f"{orphan}; cat /proc/1/comm")
 
     assert agent.endswith("/xpu-agent")
+    assert "-s" in init, "with the host's PIDs tini is not PID 1"
     assert told.stdout == "tini\n", told.stderr
 
 

@@ -101,6 +101,7 @@ async def test_containers_that_use_a_card_are_shown_with_what_their_processes_us
         300 * MIB
     ]
     top: dict[str, Any] = json.loads(await agent.run("xpu-agent", "top", "--once", "--json"))
+    assert "Zombie processes" not in await agent.log(), "orphans go to the image's init, which is not PID 1"
     named = {it["pod"]: it for it in top["containers"] if it["namespace"] == space.name}
     assert named["two"]["memoryBytes"] == 300 * MIB
     assert {it["pod"] for it in top["processes"]} >= {"one", "two"}
