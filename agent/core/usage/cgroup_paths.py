@@ -71,8 +71,9 @@ def _owner_of_path(parts: Sequence[str]) -> CgroupOwner:
     pods = [(n, found[1]) for n, part in enumerate(parts) if (found := _POD.search(part))]
     if not pods:
         above = [part for part in parts if part != ".."]
-        # Above the reader's own cgroup namespace, a path that ends at once may be a container of any pod.
-        is_hidden = not above or (parts[0] == ".." and _CONTAINER.search(above[0]))
+        # A container beside the reader's own, in a cgroup namespace of the reader, may be of any pod. The
+        # cgroups that the reader's own lies in are no containers.
+        is_hidden = not parts or (parts[0] == ".." and above and _CONTAINER.search(above[0]))
         return UNKNOWN if is_hidden else HOST
     last, uid = pods[-1]
     below = parts[last + 1 :]

@@ -96,7 +96,7 @@ FORMS = {
     "a service seen from another cgroup namespace": ("0::/../../system.slice/nvidia-mps.service", HOST),
     "the cgroup namespace of the reader itself": ("0::/", UNKNOWN),
     "version 1 in the cgroup namespace of the reader": ("11:memory:/\n4:pids:/", UNKNOWN),
-    "a cgroup above the reader's": ("0::/../..", UNKNOWN),
+    "a cgroup above the reader's": ("0::/../..", HOST),
     "a container beside the reader's": (f"0::/../cri-containerd-{ID}.scope", UNKNOWN),
     "nothing": ("", UNKNOWN),
     "no line of a cgroup file": ("garbage\n::\nkubepods", UNKNOWN),
