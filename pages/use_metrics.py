@@ -34,7 +34,7 @@ def _joined() -> JoinedUsage:
     """A card, and another one with a slice; a container on each."""
     devices = (Device("A", 0), Device("B", 1), Device("C", 1, parent="B", slice=0))
     report = UsageReport(
-        5.0,
+        *(5.0, 1.0),
         (SamplingStatus("nvidia", 1.0),),
         tuple(
             CardUse("nvidia", usage, {Unattributed.HOST: 1})
@@ -54,7 +54,7 @@ def _joined() -> JoinedUsage:
             ),
         ),
     )
-    return JoinedUsage.of(status, report, 1.0)
+    return JoinedUsage.of(status, report)
 
 
 def use_metric_table(dialect: str = "") -> Iterator[str]:

@@ -15,13 +15,13 @@ from agent.http.inspect_document import (
 
 
 def age(since: float, now: float) -> str:
-    """How long ago, in its largest two units at most: 45s, 12m, 3h20m, 5d; empty without a time.
+    """How long ago; empty without a time. Both are Unix times in seconds."""
+    return lasting(now - since) if since > 0 else ""
 
-    Both are Unix times in seconds.
-    """
-    if since <= 0:
-        return ""
-    seconds = max(0, int(now - since))
+
+def lasting(count: float) -> str:
+    """So many seconds in their largest two units at most: 45s, 12m, 3h20m, 5d."""
+    seconds = max(0, int(count))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 2:
         return f"{seconds}s"
@@ -61,26 +61,22 @@ def pod(owner: InspectedOwner | InspectedMismatch | None) -> str:
 _A_WHILE = 60
 
 
-def use(uses: Sequence[InspectedUse], now: float) -> str:
+def use(uses: Sequence[InspectedUse]) -> str:
     """What a container uses of each card, of what it was granted, and since when it is idle."""
-    return "; ".join(_use(it, now) for it in uses)
+    return "; ".join(", ".join(filter(None, _used_parts(it))) for it in uses)
 
 
-def _use(used: InspectedUse, now: float) -> str:
-    return ", ".join(filter(None, _used_parts(used, now)))
-
-
-def _used_parts(used: InspectedUse, now: float) -> Iterator[str]:
+def _used_parts(used: InspectedUse) -> Iterator[str]:
     granted = f" of {memory(used.memory_limit_bytes)}" if used.memory_limit_bytes else ""
     if used.memory_bytes is not None:
         yield f"{memory(used.memory_bytes) or '0'}{granted}"
     if used.utilization is not None:
         granted = f" of {used.compute_limit:.0%}" if used.compute_limit is not None else ""
         yield f"{used.utilization:.0%}{granted}"
-    if used.active_at is not None and now - used.active_at > _A_WHILE:
-        yield f"idle {age(used.active_at, now)}"
-    if used.at is not None and now - used.at > _A_WHILE:
-        yield f"{age(used.at, now)} ago"
+    if used.idle_seconds is not None and used.idle_seconds > _A_WHILE:
+        yield f"idle {lasting(used.idle_seconds)}"
+    if used.age_seconds is not None and used.age_seconds > _A_WHILE:
+        yield f"{lasting(used.age_seconds)} ago"
 
 
 def place(device: InspectedDevice) -> str | int | None:

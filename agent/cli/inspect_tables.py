@@ -186,7 +186,7 @@ def _allocations(document: InspectDocument, now: float) -> Table:
     if any(allocation.use for allocation in document.in_use):
         columns.insert(4, "use")
         for row, allocation in zip(rows, document.in_use, strict=True):
-            row.insert(4, use(allocation.use, now))
+            row.insert(4, use(allocation.use))
     return terminal.table("allocations", columns, rows)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from agent.cli.inspect_cells import age, memory
+from agent.cli.inspect_cells import lasting, memory
 from agent.cli.top_picture import Picture, ShownCard, ShownContainer
 from agent.host import terminal
 
@@ -94,7 +94,7 @@ def _container(shown: ShownContainer) -> Iterator[Text]:
     granted = f" of {shown.compute_limit:.0%}" if shown.compute_limit is not None else ""
     yield terminal.styled(f"{busy}{granted}", style)
     is_idle = shown.idle is not None and shown.idle > _A_WHILE
-    yield terminal.styled(age(1, 1 + (shown.idle or 0)) if is_idle else "-", "yellow" if is_idle else style)
+    yield terminal.styled(lasting(shown.idle or 0) if is_idle else "-", "yellow" if is_idle else style)
     yield terminal.styled(_processes(shown), style)
 
 

@@ -37,7 +37,7 @@ def hami_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     for columns, is_old in ((_CONTAINER, False), (_CONTAINER_OF_OLD, True)):
         named = [labels(columns, names) for names, _ in containers]
         for name, of_old, help_, value in _OF_CONTAINERS:
-            figures = [value(use, usage.now) for _, use in containers]
+            figures = [value(use, usage.report.now) for _, use in containers]
             yield _family(of_old if is_old else name, help_, named, figures)
     slices = [*_slices(usage, containers)]
     named = [labels((*_CONTAINER, *_SLICE), names) for names in slices]

@@ -237,13 +237,13 @@ def _uses(report: UsageReport) -> Mapping[object, Sequence[InspectedUse]]:
     for use in report.containers:
         known = InspectedUse(
             uuid=use.uuid,
-            at=_moment(sampled.get(use.vendor)),
+            age_seconds=_age(sampled.get(use.vendor), report.now),
             processes=use.processes,
             memory_bytes=use.memory,
             memory_limit_bytes=use.memory_limit,
             utilization=_ratio(use.utilization),
             compute_limit=_ratio(use.compute_limit),
-            active_at=_moment(use.active_at),
+            idle_seconds=_age(use.active_at, report.now),
         )
         found.setdefault(((use.uid, use.container), use.resource), []).append(known)
     return found
@@ -305,6 +305,10 @@ def _unknown_card(vendor: str, answer: CheckpointAnswer) -> InspectedUnknownCard
 
 def _moment(moment: float | None) -> float | None:
     return None if moment is None else _seconds(moment)
+
+
+def _age(moment: float | None, now: float) -> float | None:
+    return None if moment is None else _seconds(max(0.0, now - moment))
 
 
 def _ratio(part: float | None) -> float | None:

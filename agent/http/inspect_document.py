@@ -188,14 +188,15 @@ class InspectedUse(DocumentPart, frozen=True):
     """What a container uses of one card, or slice, beside what it was granted. None: not known."""
 
     uuid: str = ""
-    #: Unix time of the sample.
-    at: float | None = None
+    #: How old the sample is, by the clock of the samples.
+    age_seconds: float | None = None
     processes: int = 0
     memory_bytes: int | None = None
     memory_limit_bytes: int | None = None
     utilization: float | None = None
     compute_limit: float | None = None
-    active_at: float | None = None
+    #: Since when the container has not used the card.
+    idle_seconds: float | None = None
 
 
 class InspectedAllocation(DocumentPart, frozen=True):

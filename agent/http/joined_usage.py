@@ -22,8 +22,6 @@ class JoinedUsage:
     """One report of use. Its cards and containers are those of vendors whose last sample speaks of now."""
 
     node: str
-    #: Unix time in seconds.
-    now: float
     report: UsageReport
     #: Uuid of each card and slice to what is known of it.
     devices: Mapping[str, DeviceStatus]
@@ -36,12 +34,11 @@ class JoinedUsage:
     left_out: int = 0
 
     @classmethod
-    def of(cls, status: AgentStatus, report: UsageReport, now: float) -> JoinedUsage:
-        recent = fresh(report, now)
-        sampled = {it.vendor for it in report.sampling if is_fresh(it, report.interval, now)}
+    def of(cls, status: AgentStatus, report: UsageReport) -> JoinedUsage:
+        recent = fresh(report)
+        sampled = {it.vendor for it in report.sampling if is_fresh(it, report)}
         return cls(
             status.node,
-            now,
             recent,
             {it.uuid: it for it in status.snapshot.devices},
             status.resources,
@@ -50,7 +47,7 @@ class JoinedUsage:
         )
 
     def is_up(self, sampling: SamplingStatus) -> bool:
-        return is_fresh(sampling, self.report.interval, self.now)
+        return is_fresh(sampling, self.report)
 
     def reduced(self, series: int, most: int) -> JoinedUsage:
         """The use in fewer series than these: by pod, and then without the last ones."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -37,7 +36,7 @@ def _usage(status: AgentStatus) -> bytes:
     # Imported here: nodes without sampling do not load what makes the series of use.
     from agent.http.usage_metrics import usage_page
 
-    return usage_page(status, time.time())
+    return usage_page(status)
 
 
 class _StatusCollector(Collector):

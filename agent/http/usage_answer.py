@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -25,13 +24,8 @@ def wanted_history(query: str) -> str:
     return dict(parse_qsl(query)).get("history", "")
 
 
-def usage_answer(
-    status: AgentStatus, query: str, *, with_processes: bool, now: float | None = None
-) -> HttpAnswer:
-    """The document; 404 where use is not sampled, 400 for a history that names no container.
-
-    `now` is Unix time in seconds.
-    """
+def usage_answer(status: AgentStatus, query: str, *, with_processes: bool) -> HttpAnswer:
+    """The document; 404 where use is not sampled, 400 for a history that names no container."""
     if status.standby:
         return text(503, f"this agent stands by: {status.standby}")
     if status.usage is None:
@@ -44,8 +38,7 @@ def usage_answer(
     from agent.http.usage_document_builder import usage_document
 
     history = (None if wanted == _ALL else names,) if wanted else ()
-    moment = time.time() if now is None else now
-    made = usage_document(status, status.usage, moment, with_processes=with_processes, history=history)
+    made = usage_document(status, status.usage, with_processes=with_processes, history=history)
     try:
         # A quarter of the time of `document`: 64 histories of a day are 92,000 rows.
         return HttpAnswer(200, msgspec.json.encode(made) + b"\n", JSON)

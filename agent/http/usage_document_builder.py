@@ -40,13 +40,12 @@ class MinutesOfUse(Protocol):
 def usage_document(
     status: AgentStatus,
     report: UsageReport,
-    now: float,
     *,
     with_processes: bool,
     history: Sequence[Named] = (),
 ) -> UsageDocument:
-    """The use of all cards. `now` is Unix time; `history` names the containers whose minutes are wanted."""
-    sampled = {it.vendor for it in report.sampling if is_fresh(it, report.interval, now)}
+    """The use of all cards. `history` names the containers whose minutes are wanted."""
+    sampled = {it.vendor for it in report.sampling if is_fresh(it, report)}
     shares: dict[tuple[str, ...], AllocatedShare] = {
         (share.namespace, share.pod, share.container, share.uuid, share.resource): share
         for share in allocated_shares(status, sampled)
@@ -57,9 +56,9 @@ def usage_document(
         version=status.version,
         interval_seconds=report.interval,
         sees_node_pids=report.sees_node_pids,
-        sampling=tuple(_sampling(it, report, now) for it in report.sampling),
+        sampling=tuple(_sampling(it, report) for it in report.sampling),
         cards=tuple(_cards(status, report)),
-        containers=tuple(_container(it, shares, now) for it in report.containers),
+        containers=tuple(_container(it, shares, report.now) for it in report.containers),
         processes=tuple(map(_process, report.processes)) if with_processes else None,
         unknown=dict(report.unknown),
         history=tuple(histories[:MAX_HISTORIES]) if history else None,
@@ -67,12 +66,12 @@ def usage_document(
     )
 
 
-def _sampling(sampling: SamplingStatus, report: UsageReport, now: float) -> VendorSampling:
+def _sampling(sampling: SamplingStatus, report: UsageReport) -> VendorSampling:
     return VendorSampling(
         vendor=sampling.vendor,
-        up=is_fresh(sampling, report.interval, now),
+        up=is_fresh(sampling, report),
         at=_number(sampling.at),
-        age_seconds=None if sampling.at is None else _number(max(0.0, now - sampling.at)),
+        age_seconds=None if sampling.at is None else _number(max(0.0, report.now - sampling.at)),
         error=sampling.error,
         ended=sampling.ended,
         tells_processes=sampling.tells_processes,

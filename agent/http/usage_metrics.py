@@ -23,14 +23,14 @@ _CONTAINER = ("namespace", "pod", "container", "uuid", "resource")
 Value = float | None
 
 
-def usage_page(status: AgentStatus, now: float, most: int = MAX_SERIES) -> bytes:
-    """All series of use in Prometheus' text format; empty where use is not sampled. `now` is Unix time.
+def usage_page(status: AgentStatus, most: int = MAX_SERIES) -> bytes:
+    """All series of use in Prometheus' text format; empty where use is not sampled.
 
     Where there would be more series than `most`, they name pods and no containers.
     """
     if status.usage is None:
         return b""
-    usage = JoinedUsage.of(status, status.usage, now)
+    usage = JoinedUsage.of(status, status.usage)
     families = [*usage_families(usage)]
     while (count := sum(len(it.series) for it in families)) > most and (usage.containers or usage.shares):
         usage = usage.reduced(count, most)
@@ -51,7 +51,7 @@ def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
     help_ = "Whether the use of the vendor's cards is sampled."
     yield MetricFamily("xpu_usage_up", help_, [(named, int(usage.is_up(it))) for named, it in vendors])
     help_ = "Seconds since the last sample of the vendor's cards."
-    ages = [(named, _seconds(usage.now - it.at)) for named, it in vendors if it.at is not None]
+    ages = [(named, _seconds(usage.report.now - it.at)) for named, it in vendors if it.at is not None]
     yield MetricFamily("xpu_usage_age_seconds", help_, ages)
     help_ = "Processes on cards without a known owner, memory or utilisation."
     unknown = [(labels(("what",), (what,)), count) for what, count in sorted(usage.report.unknown.items())]
@@ -127,7 +127,8 @@ def _containers(usage: JoinedUsage) -> Iterator[MetricFamily]:
         series = [(of_it, value(it)) for of_it, it in named]
         yield MetricFamily(f"xpu_container_{name}", help_, _known(series))
     help_ = "Seconds since the container last used the compute units of the card, or first had it."
-    idle = [(it, _seconds(usage.now - use.active_at)) for it, use in named if use.active_at is not None]
+    now = usage.report.now
+    idle = [(it, _seconds(now - use.active_at)) for it, use in named if use.active_at is not None]
     yield MetricFamily("xpu_container_idle_seconds", help_, idle)
     help_ = "The share of a card that a container has, and what keeps the container to the share."
     columns = (*_CONTAINER, "share", "limits")
@@ -179,5 +180,5 @@ def _known(series: Iterable[tuple[str, Value]]) -> Sequence[tuple[str, float]]:
 
 
 def _seconds(count: float) -> float:
-    """Milliseconds are enough. A clock that was set back makes no negative age."""
+    """Milliseconds are enough. What is noted while the report is made has no negative age."""
     return round(max(0.0, count), 3)

@@ -6,7 +6,6 @@ import io
 import json
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -58,7 +57,7 @@ class Terminal(io.StringIO):
 
 def picture(status: AgentStatus = WORKED) -> Picture:
     """What `top` reads of an agent with this status."""
-    answered = usage_answer(status, "", with_processes=True, now=NOW)
+    answered = usage_answer(status, "", with_processes=True)
     document = inspect_document(status)
     if answered.status != 200:
         return Picture(document, remarks=(answered.body.decode().strip(),))
@@ -229,16 +228,11 @@ def test_a_pipe_gets_one_plain_picture(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_stream_without_blocks_gets_other_letters() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
-    with running(_fresh) as directory:
+    with running(lambda: WORKED) as directory:
         show_once(directory / "agent.sock", "card", stream)
     stream.flush()
 
     assert b"#####..." in raw.getvalue()
-
-
-def _fresh() -> AgentStatus:
-    """The worked sample as if it were from this moment."""
-    return with_report(sampling=(SamplingStatus("nvidia", at=time.time()),))
 
 
 def test_json_is_the_document_of_use(capsys: pytest.CaptureFixture[str]) -> None:
@@ -284,7 +278,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_a_terminal_gets_picture_after_picture_until_it_is_interrupted(screen: Terminal) -> None:
     sleep = Interrupted(3)
-    with running(_fresh) as directory:
+    with running(lambda: WORKED) as directory:
         assert watch(directory / "agent.sock", "card", 2.5, screen, sleep)
 
     assert sleep.seconds == [2.5, 2.5, 2.5]
@@ -294,7 +288,7 @@ def test_a_terminal_gets_picture_after_picture_until_it_is_interrupted(screen: T
 
 def test_a_terminal_without_colors_gets_none(screen: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    with running(_fresh) as directory:
+    with running(lambda: WORKED) as directory:
         watch(directory / "agent.sock", "card", 2, screen, Interrupted(1))
 
     assert "a/infer-0" in screen.getvalue()
@@ -306,13 +300,13 @@ def test_a_terminal_that_cannot_be_written_over_gets_one_picture(
     screen: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    with running(_fresh) as directory:
+    with running(lambda: WORKED) as directory:
         assert not watch(directory / "agent.sock", "card", 2, screen)
     assert screen.getvalue() == ""
 
 
 def test_an_agent_that_goes_away_leaves_its_last_picture(screen: Terminal) -> None:
-    with running(_fresh) as directory:
+    with running(lambda: WORKED) as directory:
         socket = directory / "agent.sock"
         assert watch(socket, "card", 2, screen, Interrupted(2, lambda: socket.unlink(missing_ok=True)))
 

@@ -80,6 +80,7 @@ def at(number: int, now: float) -> AgentStatus:
         allocate_seconds={("nvidia.com/gpu.shared", "ok"): seconds},
         usage=structs.replace(
             WORKED.usage,
+            now=now,
             sampling=(SamplingStatus("nvidia", at=now - 2),),
             cards=(structs.replace(CARD, usage=counted),),
             containers=(over, structs.replace(NOTEBOOK, active_at=now - 3600)),
@@ -91,7 +92,7 @@ def at(number: int, now: float) -> AgentStatus:
 def scraped(number: int, now: float) -> Iterator[str]:
     """One scrape as lines of OpenMetrics: with the labels that Prometheus adds, and the time."""
     status = at(number, now)
-    page = metrics(structs.replace(status, usage=None)).body + usage_page(status, now)
+    page = metrics(structs.replace(status, usage=None)).body + usage_page(status)
     for line in page.decode().splitlines():
         if not line.startswith("#"):
             series, _, value = line.rpartition(" ")

@@ -504,14 +504,14 @@ async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
 
 @fault("pids-hidden")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
-    await serve_use(patient, UsageReport(1.0, sees_node_pids=False))
+    await serve_use(patient, UsageReport(1.0, 1.0, sees_node_pids=False))
     return "not those of the machine; node node"
 
 
 @fault("use-unsampled")
 async def _(patient: Patient, _: pytest.MonkeyPatch) -> str:
     late = "nvidia: sample did not return within 2 s"
-    await serve_use(patient, UsageReport(1.0, (SamplingStatus("nvidia", error=late),)))
+    await serve_use(patient, UsageReport(1.0, 1.0, (SamplingStatus("nvidia", error=late),)))
     return late
 
 

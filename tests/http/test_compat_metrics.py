@@ -11,7 +11,6 @@ from support.used_views import (
     CARD,
     INFER,
     NOTEBOOK,
-    NOW,
     REPORT,
     SHARED,
     WORKED,
@@ -86,7 +85,7 @@ OF_SLICES = {"hami_mig_device_info": (*_HAMI, *_SLICE), "MigInfo": _HAMI_OF_OLD}
 def series(status: AgentStatus, *dialects: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Name to the labels and values of its series, of these dialects alone; no series is there twice."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    page = usage_page(with_report(status, compat=frozenset(dialects)), NOW).decode()
+    page = usage_page(with_report(status, compat=frozenset(dialects))).decode()
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             if not sample.name.startswith("xpu_"):

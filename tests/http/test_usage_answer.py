@@ -46,9 +46,9 @@ def ask(target: str, audience: Audience = Audience.ADMIN, status: AgentStatus = 
     return answered.status, json.loads(body) if answered.content_type == "application/json" else body
 
 
-def read(status: AgentStatus, query: str = "", now: float = NOW) -> UsageDocument:
+def read(status: AgentStatus, query: str = "") -> UsageDocument:
     """The document as `top` reads it."""
-    return decode(usage_answer(status, query, with_processes=True, now=now).body)
+    return decode(usage_answer(status, query, with_processes=True).body)
 
 
 def test_cards_have_their_account_and_what_they_are() -> None:
@@ -79,6 +79,17 @@ def test_sampling_says_how_old_the_sample_is_and_what_is_wrong() -> None:
         ("metax", False, None, "", False),
     ]
     assert read(WORKED).sampling[0].up
+
+
+@pytest.mark.parametrize("step", [-86400.0, 86400.0], ids=["back", "ahead"])
+def test_a_step_of_the_nodes_clock_changes_no_document(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW + step)
+    _, document = ask("/inspect/usage")
+    (inspected,) = ask("/inspect")[1]["allocations"][1]["use"]
+
+    assert (document["sampling"][0]["up"], document["sampling"][0]["ageSeconds"]) == (True, 2.0)
+    assert [it["idleSeconds"] for it in document["containers"]] == [1.0, 3600.0]
+    assert (inspected["ageSeconds"], inspected["idleSeconds"]) == (2.0, 3600.0)
 
 
 def test_what_is_not_known_is_null_and_counted() -> None:
@@ -231,7 +242,8 @@ def test_inspect_shows_use_beside_what_was_granted() -> None:
     text = as_text(document, now=NOW)
     assert "12.0 GiB of 20.0 GiB, 41% of 25%" in text
     assert "8.0 GiB, 0%, idle 60m" in text
-    assert "8.0 GiB, 0%, idle 62m, 2m ago" in as_text(document, now=NOW + 120)
+    later = document_of(with_report(now=NOW + 120))
+    assert "8.0 GiB, 0%, idle 62m, 2m ago" in as_text(later, now=NOW)
 
 
 def test_inspect_has_no_column_of_use_where_use_is_not_sampled() -> None:

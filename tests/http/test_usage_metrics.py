@@ -43,7 +43,7 @@ def of(status: AgentStatus, name: str) -> list[str]:
 
 def values(status: AgentStatus, name: str, most: int = 20_000) -> dict[tuple[str, ...], float]:
     """The values of the labels of one metric, in their order, to the value of the series."""
-    families = text_string_to_metric_families(usage_page(status, NOW, most).decode())
+    families = text_string_to_metric_families(usage_page(status, most).decode())
     samples = (sample for family in families for sample in family.samples if sample.name == name)
     return {tuple(it.labels.values()): it.value for it in samples}
 
@@ -113,7 +113,7 @@ def test_every_series_has_the_labels_that_others_join_by() -> None:
         "xpu_usage_series_reduced": (),
         "xpu_usage_series_left_out": (),
     }
-    families = text_string_to_metric_families(usage_page(WORKED, NOW).decode())
+    families = text_string_to_metric_families(usage_page(WORKED).decode())
 
     found = {it.name: tuple(it.labels) for family in families for it in family.samples}
     assert found == names
@@ -160,11 +160,24 @@ def test_the_series_of_a_vendor_that_is_not_sampled_end_and_those_of_others_stay
     assert values(status, "xpu_container_memory_used_bytes") == {}
 
 
-def test_a_sample_says_how_old_it_is_also_when_the_clock_was_set_back() -> None:
+def test_a_sample_says_how_old_it_is_and_one_that_comes_meanwhile_is_not_from_later() -> None:
     later = with_report(sampling=(SamplingStatus("nvidia", at=NOW + 60),))
 
     assert values(WORKED, "xpu_usage_age_seconds") == {("nvidia",): 2}
     assert values(later, "xpu_usage_age_seconds") == {("nvidia",): 0}
+
+
+@pytest.mark.parametrize("step", [-86400.0, 86400.0], ids=["back", "ahead"])
+def test_a_step_of_the_nodes_clock_changes_no_series(monkeypatch: pytest.MonkeyPatch, step: float) -> None:
+    monkeypatch.setattr("time.time", lambda: NOW + step)
+    page = metrics(WORKED).body.decode()
+
+    for line in (
+        'xpu_usage_up{vendor="nvidia"} 1',
+        'xpu_usage_age_seconds{vendor="nvidia"} 2',
+        f"xpu_container_idle_seconds{{{NOTEBOOK_LABELS}}} 3600",
+    ):
+        assert line in {it.replace(".0", "") for it in page.splitlines()}
 
 
 def test_the_series_of_a_container_end_with_it() -> None:
@@ -321,7 +334,7 @@ def test_texts_of_others_break_no_line() -> None:
 def test_a_scrape_without_sampling_has_no_series_of_use() -> None:
     assert b"xpu_device_" not in metrics(VIEW).body
     assert b"xpu_usage_" not in metrics(VIEW).body
-    assert usage_page(VIEW, NOW) == b""
+    assert usage_page(VIEW) == b""
 
 
 def test_a_scrape_with_sampling_has_them_behind_the_others() -> None:

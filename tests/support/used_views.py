@@ -110,6 +110,7 @@ INFER = used(
 NOTEBOOK = used("nb-3", "b", "nb", memory=8589934592, utilization=0.0, active_at=NOW - 3600)
 REPORT = UsageReport(
     interval=5.0,
+    now=NOW,
     sampling=(SamplingStatus("nvidia", at=NOW - 2, tells_processes=True),),
     cards=(CARD,),
     containers=(INFER, NOTEBOOK),
@@ -176,5 +177,5 @@ def _named(usage: Usage, uuid: str) -> Usage:
 
 def lines(status: AgentStatus, most: int | None = None) -> list[str]:
     """The series of use, line by line."""
-    page = usage_page(status, NOW) if most is None else usage_page(status, NOW, most)
+    page = usage_page(status) if most is None else usage_page(status, most)
     return [line for line in page.decode().splitlines() if not line.startswith("#")]

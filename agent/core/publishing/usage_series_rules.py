@@ -15,14 +15,15 @@ Number = TypeVar("Number", int, float)
 INTERVALS = 3
 
 
-def is_fresh(sampling: SamplingStatus, interval: float, now: float) -> bool:
-    """Whether the vendor's last sample speaks of now. `interval` is in seconds, `now` in Unix seconds."""
-    return sampling.at is not None and not sampling.ended and now - sampling.at <= INTERVALS * interval
+def is_fresh(sampling: SamplingStatus, report: UsageReport) -> bool:
+    """Whether the vendor's last sample speaks of the time of the report."""
+    is_known = sampling.at is not None and not sampling.ended
+    return is_known and report.now - (sampling.at or 0.0) <= INTERVALS * report.interval
 
 
-def fresh(report: UsageReport, now: float) -> UsageReport:
+def fresh(report: UsageReport) -> UsageReport:
     """The report without the cards and containers of vendors whose last sample is too old."""
-    vendors = {it.vendor for it in report.sampling if is_fresh(it, report.interval, now)}
+    vendors = {it.vendor for it in report.sampling if is_fresh(it, report)}
     return structs.replace(
         report,
         cards=tuple(card for card in report.cards if card.vendor in vendors),

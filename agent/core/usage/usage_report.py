@@ -101,6 +101,8 @@ class UsageReport(Struct, frozen=True):
 
     #: Seconds between two samples.
     interval: float
+    #: When the report was made, in Unix seconds by the clock of the samples: what ages are counted from.
+    now: float
     sampling: tuple[SamplingStatus, ...] = ()
     cards: tuple[CardUse, ...] = ()
     containers: tuple[ContainerUse, ...] = ()

@@ -92,6 +92,7 @@ class UsageSampler:
         config, found = self._config(), self._accounts()
         return UsageReport(
             config.usage.interval,
+            self._clock(),
             tuple(it.status for name, it in self._known.items() if name in self._vendors()),
             found.cards,
             tuple(self._idle_times.timed(found.containers)),

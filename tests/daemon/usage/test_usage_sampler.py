@@ -121,6 +121,8 @@ async def test_a_sample_shows_each_containers_use_with_the_time_of_the_sample(no
     report = node.sampler.report()
     assert [(it.pid, it.name, it.pod) for it in report.processes] == [(7, "python3", "p")]
     assert (report.interval, report.compat) == (5.0, frozenset({"dcgm"}))
+    node.now += 2
+    assert node.sampler.report().now == NOON + 7
 
 
 async def test_a_containers_use_ends_with_its_allocation_and_not_with_the_next_sample(node: Node) -> None:
