@@ -57,13 +57,9 @@ class Picture:
 
     @property
     def cards(self) -> Sequence[ShownCard]:
-        """All cards with their use; no use of a vendor whose sampling has ended or hangs."""
-        uses = {it.uuid: it for it in self.usage.cards if it.vendor in self._up} if self.usage else {}
+        """All cards with their use."""
+        uses = {it.uuid: it for it in self.usage.cards} if self.usage else {}
         return [ShownCard(device, uses.get(device.uuid)) for device in self.document.devices]
-
-    @property
-    def _up(self) -> frozenset[str]:
-        return frozenset(it.vendor for it in self.usage.sampling if it.up) if self.usage else frozenset()
 
     def containers(self, sort: str = "card") -> Sequence[ShownContainer]:
         """The containers that use cards or have allocations, then what no container is charged for."""
@@ -83,14 +79,13 @@ class Picture:
             key = (process.namespace, process.pod, process.container, process.uuid)
             programs.setdefault(key, {})[process.name] = None
         for use in self.usage.containers:
-            if use.vendor in self._up:
-                key = (use.namespace, use.pod, use.container, use.uuid)
-                yield _shown(use, places.get(use.uuid, use.uuid), tuple(filter(None, programs.get(key, ()))))
+            key = (use.namespace, use.pod, use.container, use.uuid)
+            yield _shown(use, places.get(use.uuid, use.uuid), tuple(filter(None, programs.get(key, ()))))
 
     def _without_use(self, places: Mapping[str, str]) -> Iterator[ShownContainer]:
         """The allocations with no known use: their vendors do not tell processes, or nothing is sampled."""
         containers = self.usage.containers if self.usage else ()
-        known = {(it.uid, it.container, it.resource) for it in containers if it.vendor in self._up}
+        known = {(it.uid, it.container, it.resource) for it in containers}
         for allocation in self.document.in_use:
             owner = allocation.owner
             if (

@@ -12,14 +12,14 @@ from msgspec import structs
 from agent.core.model import DeviceStatus, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
-from agent.core.publishing.usage_series_rules import by_pod, distinct, fresh, is_fresh
-from agent.core.usage.usage_report import CardUse, ContainerUse, SamplingStatus, UsageReport
+from agent.core.publishing.usage_series_rules import by_pod, distinct
+from agent.core.usage.usage_report import CardUse, ContainerUse, UsageReport
 
 
 # No slots: the groups are built once per value.
 @dataclass(frozen=True)
 class JoinedUsage:
-    """One report of use. Its cards and containers are those of vendors whose last sample speaks of now."""
+    """One report of use, with what else is known of its cards and containers."""
 
     node: str
     report: UsageReport
@@ -35,19 +35,14 @@ class JoinedUsage:
 
     @classmethod
     def of(cls, status: AgentStatus, report: UsageReport) -> JoinedUsage:
-        recent = fresh(report)
-        sampled = {it.vendor for it in report.sampling if is_fresh(it, report)}
         return cls(
             status.node,
-            recent,
+            report,
             {it.uuid: it for it in status.snapshot.devices},
             status.resources,
-            distinct(recent.containers),
-            tuple(dict.fromkeys(allocated_shares(status, sampled))),
+            distinct(report.containers),
+            tuple(dict.fromkeys(allocated_shares(status, report.sampled))),
         )
-
-    def is_up(self, sampling: SamplingStatus) -> bool:
-        return is_fresh(sampling, self.report)
 
     def reduced(self, series: int, most: int) -> JoinedUsage:
         """The use in fewer series than these: by pod, and then without the last ones."""

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
-from agent.core.publishing.usage_series_rules import is_fresh
 from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
 from agent.http.usage_document import (
     ContainerHistory,
@@ -45,10 +44,9 @@ def usage_document(
     history: Sequence[Named] = (),
 ) -> UsageDocument:
     """The use of all cards. `history` names the containers whose minutes are wanted."""
-    sampled = {it.vendor for it in report.sampling if is_fresh(it, report)}
     shares: dict[tuple[str, ...], AllocatedShare] = {
         (share.namespace, share.pod, share.container, share.uuid, share.resource): share
-        for share in allocated_shares(status, sampled)
+        for share in allocated_shares(status, report.sampled)
     }
     histories = [*_histories(status.usage_history, history)]
     return UsageDocument(
@@ -69,7 +67,7 @@ def usage_document(
 def _sampling(sampling: SamplingStatus, report: UsageReport) -> VendorSampling:
     return VendorSampling(
         vendor=sampling.vendor,
-        up=is_fresh(sampling, report),
+        up=sampling.is_fresh(report.interval, report.now),
         at=_number(sampling.at),
         age_seconds=None if sampling.at is None else _number(max(0.0, report.now - sampling.at)),
         error=sampling.error,

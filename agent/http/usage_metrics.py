@@ -49,7 +49,9 @@ def usage_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
 def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
     vendors = [(labels(("vendor",), (it.vendor,)), it) for it in usage.report.sampling]
     help_ = "Whether the use of the vendor's cards is sampled."
-    yield MetricFamily("xpu_usage_up", help_, [(named, int(usage.is_up(it))) for named, it in vendors])
+    yield MetricFamily(
+        "xpu_usage_up", help_, [(named, int(it.vendor in usage.report.sampled)) for named, it in vendors]
+    )
     help_ = "Seconds since the last sample of the vendor's cards."
     ages = [(named, _seconds(usage.report.now - it.at)) for named, it in vendors if it.at is not None]
     yield MetricFamily("xpu_usage_age_seconds", help_, ages)

@@ -140,9 +140,9 @@ def test_containers_whose_use_is_not_told_are_there_by_their_allocations() -> No
     assert text(status).count("a/infer-0") == 1
 
 
-def test_the_figures_of_a_vendor_that_is_not_sampled_are_not_shown_as_those_of_now() -> None:
+def test_a_vendor_that_is_not_sampled_has_no_figures_and_says_why() -> None:
     late = SamplingStatus("nvidia", at=NOW - 100, error="no answer within 2 s", ended=True)
-    shown = plain(render(_taken(with_report(sampling=(late,))), 160), 160)
+    shown = plain(render(_taken(with_report(sampling=(late,), cards=(), containers=())), 160), 160)
 
     assert row(shown, "nvidia 0", "H100") == "nvidia 0 NVIDIA H100 79.6 GiB - - - healthy"
     assert row(shown, "a/infer-0") == "nvidia 0 a/infer-0 main - - - -"

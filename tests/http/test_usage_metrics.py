@@ -148,16 +148,10 @@ def test_what_is_not_known_of_processes_is_counted() -> None:
     ],
     ids=["late", "ended", "before-the-first"],
 )
-def test_the_series_of_a_vendor_that_is_not_sampled_end_and_those_of_others_stay(
-    sampling: SamplingStatus,
-) -> None:
-    other = structs.replace(CARD, vendor="metax", usage=replace(CARD.usage, uuid="MX-1"))
-    well = SamplingStatus("metax", at=NOW - 1)
-    status = with_report(sampling=(sampling, well), cards=(CARD, other))
+def test_a_vendor_that_is_not_sampled_is_down_and_others_are_not(sampling: SamplingStatus) -> None:
+    status = with_report(sampling=(sampling, SamplingStatus("metax", at=NOW - 15)))
 
     assert values(status, "xpu_usage_up") == {("nvidia",): 0, ("metax",): 1}
-    assert {key[:2] for key in values(status, "xpu_device_memory_bytes")} == {("metax", "MX-1")}
-    assert values(status, "xpu_container_memory_used_bytes") == {}
 
 
 def test_a_sample_says_how_old_it_is_and_one_that_comes_meanwhile_is_not_from_later() -> None:

@@ -7,28 +7,9 @@ from typing import TypeVar
 
 from msgspec import structs
 
-from agent.core.usage.usage_report import ContainerUse, SamplingStatus, UsageReport
+from agent.core.usage.usage_report import ContainerUse
 
 Number = TypeVar("Number", int, float)
-
-#: A sample that is older than so many intervals says nothing of now: its series end.
-INTERVALS = 3
-
-
-def is_fresh(sampling: SamplingStatus, report: UsageReport) -> bool:
-    """Whether the vendor's last sample speaks of the time of the report."""
-    is_known = sampling.at is not None and not sampling.ended
-    return is_known and report.now - (sampling.at or 0.0) <= INTERVALS * report.interval
-
-
-def fresh(report: UsageReport) -> UsageReport:
-    """The report without the cards and containers of vendors whose last sample is too old."""
-    vendors = {it.vendor for it in report.sampling if is_fresh(it, report)}
-    return structs.replace(
-        report,
-        cards=tuple(card for card in report.cards if card.vendor in vendors),
-        containers=tuple(use for use in report.containers if use.vendor in vendors),
-    )
 
 
 def distinct(containers: Iterable[ContainerUse]) -> Sequence[ContainerUse]:

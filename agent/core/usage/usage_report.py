@@ -9,6 +9,9 @@ from msgspec import Struct, field
 
 from agent.vendor_api.agent import ProcessUsage, Usage
 
+#: A sample that is older than so many intervals says nothing of now: what it says is shown no more.
+INTERVALS = 3
+
 
 class VendorSample(Struct, frozen=True):
     """What one vendor's process said of use at one moment. None: the vendor cannot tell, or failed to."""
@@ -31,6 +34,10 @@ class SamplingStatus(Struct, frozen=True):
     ended: bool = False
     #: Whether the vendor tells which processes use its cards.
     tells_processes: bool = False
+
+    def is_fresh(self, interval: float, now: float) -> bool:
+        """Whether the last sample speaks of `now`. `interval`: seconds between two samples."""
+        return self.at is not None and not self.ended and now - self.at <= INTERVALS * interval
 
 
 class Unattributed(StrEnum):
@@ -97,7 +104,7 @@ class ProcessUse(Struct, frozen=True):
 
 
 class UsageReport(Struct, frozen=True):
-    """The use of all cards, from the last sample of each vendor."""
+    """The use of all cards, from the last sample of each vendor, if that sample speaks of now."""
 
     #: Seconds between two samples.
     interval: float
@@ -113,3 +120,8 @@ class UsageReport(Struct, frozen=True):
     sees_node_pids: bool = True
     #: The programs under whose names the metrics stand, too: `dcgm`, `hami`, `gpu-manager`.
     compat: frozenset[str] = frozenset()
+
+    @property
+    def sampled(self) -> frozenset[str]:
+        """The vendors of the cards, containers and processes here."""
+        return frozenset(it.vendor for it in self.sampling if it.is_fresh(self.interval, self.now))

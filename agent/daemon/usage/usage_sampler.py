@@ -27,9 +27,6 @@ from agent.host.node_processes import ProcessReader, pod_log_directories, sees_n
 
 log = structlog.get_logger(__name__)
 
-#: So many intervals after a vendor's last sample, nothing of the vendor is shown any more.
-STALE = 3
-
 
 class SampledVendor(Protocol):
     """The process of one vendor, as `VendorSupervisor` has it."""
@@ -89,10 +86,11 @@ class UsageSampler:
 
     def report(self) -> UsageReport:
         """The use of the cards by the last samples, and by the allocations as of now."""
-        config, found = self._config(), self._accounts()
+        config, now = self._config(), self._clock()
+        found = self._accounts(now)
         return UsageReport(
             config.usage.interval,
-            self._clock(),
+            now,
             tuple(it.status for name, it in self._known.items() if name in self._vendors()),
             found.cards,
             tuple(self._idle_times.timed(found.containers)),
@@ -123,7 +121,7 @@ class UsageSampler:
         for name in self._known.keys() - is_open:
             vendor = self._known[name]
             vendor.status = replace(vendor.status, error=f"{name}: the vendor is not open")
-        if self._has_noted and not self._fresh():
+        if self._has_noted and not self._fresh(self._clock()):
             self._note()  # no later sample says that the containers are gone
         asked = {
             name: process
@@ -144,6 +142,8 @@ class UsageSampler:
         except VendorError as exc:
             ended = isinstance(exc, SamplingEnded)
             self._set_status(vendor, replace(vendor.status, error=str(exc), ended=ended))
+            if ended and self._has_noted:
+                self._note()  # what the last sample said ends now
             return
         finally:
             vendor.is_asked = False
@@ -192,7 +192,7 @@ class UsageSampler:
     def _note(self) -> None:
         """Note the use as of now for the history, the times of use and the alarms."""
         now, usage = self._clock(), self._config().usage
-        containers = self._accounts().containers
+        containers = self._accounts(now).containers
         self._has_noted = bool(containers)
         self.history.add(now, containers)
         self._idle_times.saw(now, containers)
@@ -201,25 +201,24 @@ class UsageSampler:
         rules = AlarmRules(exceeded.by, exceeded.for_, idle_after)
         self._alarms.saw(now, self._idle_times.timed(containers), rules)
 
-    def _fresh(self) -> Mapping[str, KnownSample]:
-        """The last samples that are not too old, of the vendors in service."""
-        oldest = self._clock() - STALE * self._config().usage.interval
-        vendors = self._vendors()
+    def _fresh(self, now: float) -> Mapping[str, KnownSample]:
+        """The last samples that speak of now, of the vendors in service."""
+        interval, vendors = self._config().usage.interval, self._vendors()
         return {
             name: known.last
             for name, known in self._known.items()
-            if name in vendors and known.last is not None and (known.status.at or 0.0) > oldest
+            if name in vendors and known.last is not None and known.status.is_fresh(interval, now)
         }
 
     async def _make_accounts(self) -> None:
         """Make the accounts by a new sample in a thread: with a thousand containers that takes 20 ms."""
-        fresh, promises = self._fresh(), self._promises()
+        fresh, promises = self._fresh(self._clock()), self._promises()
         found = await anyio.to_thread.run_sync(self._made_from, fresh, promises)
         self._made = _parts(fresh, promises), found
 
-    def _accounts(self) -> Accounts:
-        """The accounts, made again where a sample, an allocation, a pod or a card has changed."""
-        fresh, promises = self._fresh(), self._promises()
+    def _accounts(self, now: float) -> Accounts:
+        """The accounts as of now, made again where a sample, an allocation, a pod or a card has changed."""
+        fresh, promises = self._fresh(now), self._promises()
         parts = _parts(fresh, promises)
         if self._made is None or not _same(self._made[0], parts):
             self._made = parts, self._made_from(fresh, promises)

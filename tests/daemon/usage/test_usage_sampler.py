@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from core.usage.cards_in_use import CARD, GIB, card, held, moment, pod, process
+from core.usage.cards_in_use import CARD, GIB, OTHER_CARD, card, held, moment, pod, process
 from support.waiting import eventually
 
 from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
@@ -23,13 +23,14 @@ from agent.vendor_api.agent import ProcessUsage
 
 UID = "0f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0"
 NOON = 1_800_000_000.0
+VENDORS = ("acme", "other")
 
 
 class Vendor:
     """A vendor's process: answers with a sample, raises an error, or hangs while `answers` is not set."""
 
-    def __init__(self, *processes: ProcessUsage, used: int = 4 * GIB) -> None:
-        self.answer: VendorSample | Exception = VendorSample((card(used),), processes)
+    def __init__(self, *processes: ProcessUsage, used: int = 4 * GIB, uuid: str = CARD) -> None:
+        self.answer: VendorSample | Exception = VendorSample((card(used, uuid),), processes)
         self.asked = 0
         self.answers = asyncio.Event()
         self.answers.set()
@@ -171,6 +172,50 @@ async def test_a_vendor_whose_samples_stay_away_is_shown_for_three_intervals(nod
     assert node.status == SamplingStatus("acme", node.now, tells_processes=True)
 
 
+async def test_what_a_vendor_said_whose_sampling_has_ended_is_seen_nowhere_and_that_of_others_stays(
+    node: Node,
+) -> None:
+    node.wants(IdleSettings(event=True, after=60.0))
+    of_other = replace(held("q", OTHER_CARD), vendor="other")
+    node.promises = moment(held("p"), of_other, states=dict.fromkeys(VENDORS, VendorState.OPEN))
+    node.vendors = {"acme": Vendor(), "other": Vendor(uuid=OTHER_CARD)}
+    for _ in range(2):
+        await node.round(60)
+    assert node.containers.keys() == {"p", "q"}
+    assert [it.pod for it in node.sampler.alarms] == ["p", "q"]
+    minutes = node.sampler.history.of("ns", "p", "main", CARD)
+    node.vendors["acme"].answer = SamplingEnded("acme", 3, 2.0)
+    await node.round(60)
+    report = node.sampler.report()
+    assert report.sampled == {"other"}
+    assert {it.vendor for it in report.cards} == {"other"}
+    assert node.containers.keys() == {"q"}
+    assert [it.pod for it in node.sampler.alarms] == ["q"]
+    assert node.sampler.history.of("ns", "p", "main", CARD) == minutes
+
+
+async def test_the_alarms_of_a_vendor_end_with_its_sampling(node: Node) -> None:
+    node.wants(IdleSettings(event=True, after=60.0))
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor()
+    for _ in range(2):
+        await node.round(60)
+    assert node.alarms == ["IdleAccelerator"]
+    vendor.answer = SamplingEnded("acme", 3, 2.0)
+    await node.round(1)
+    assert node.alarms == []
+
+
+async def test_a_sample_speaks_of_now_for_three_intervals_and_of_no_later_time(node: Node) -> None:
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor()
+    await node.round()
+    for seconds, shown in ((15.0, {"p"}), (0.5, set())):
+        node.now += seconds
+        assert node.containers.keys() == shown
+        assert node.sampler.report().sampled == ({"acme"} if shown else set())
+
+
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
     node.config = replace(node.config, usage=UsageSettings(enabled=True, interval=0.01))
     node.vendors = {"hung": Vendor(), "acme": Vendor()}
@@ -188,7 +233,7 @@ async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node)
 async def test_two_vendors_do_not_forget_each_others_processes(node: Node) -> None:
     node.has(7)
     node.has(8, "1f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0")
-    node.promises = moment(states=dict.fromkeys(("acme", "other"), VendorState.OPEN))
+    node.promises = moment(states=dict.fromkeys(VENDORS, VendorState.OPEN))
     node.logs = (f"ns_p_{UID}", "ns_q_1f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0")
     node.vendors = {"acme": Vendor(process(7, GIB)), "other": Vendor(process(8, GIB, uuid="OTHER"))}
     for _ in range(3):
