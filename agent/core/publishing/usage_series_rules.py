@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeVar
 
 from msgspec import structs
 
+from agent.core.usage.known_sums import sum_of, sum_of_parts
 from agent.core.usage.usage_report import ContainerUse
-
-Number = TypeVar("Number", int, float)
 
 
 def distinct(containers: Iterable[ContainerUse]) -> Sequence[ContainerUse]:
@@ -27,22 +25,14 @@ def by_pod(containers: Iterable[ContainerUse]) -> Sequence[ContainerUse]:
 
 
 def _together(one: ContainerUse, other: ContainerUse) -> ContainerUse:
-    """The use of both. A limit of both is known only where each has one."""
+    """The use of both. A figure of both, or a limit, is known only where each one's is."""
     active = [it for it in (one.active_at, other.active_at) if it is not None]
     return structs.replace(
         one,
         processes=one.processes + other.processes,
-        memory=_sum_of_known(one.memory, other.memory),
-        utilization=_sum_of_known(one.utilization, other.utilization),
-        memory_limit=_sum_of_all(one.memory_limit, other.memory_limit),
-        compute_limit=_sum_of_all(one.compute_limit, other.compute_limit),
-        active_at=max(active, default=None),
+        memory=sum_of((one.memory, other.memory)),
+        utilization=sum_of_parts((one.utilization, other.utilization)),
+        memory_limit=sum_of((one.memory_limit, other.memory_limit)),
+        compute_limit=sum_of_parts((one.compute_limit, other.compute_limit)),
+        active_at=max(active) if len(active) == 2 else None,
     )
-
-
-def _sum_of_known(one: Number | None, other: Number | None) -> Number | None:
-    return one if other is None else other if one is None else one + other
-
-
-def _sum_of_all(one: Number | None, other: Number | None) -> Number | None:
-    return None if one is None or other is None else one + other

@@ -10,13 +10,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import TypeVar
 
 from msgspec import Struct, field
 
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.usage.card_holdings import Holdings, Place
 from agent.core.usage.cgroup_paths import Kind
+from agent.core.usage.known_sums import sum_of, sum_of_parts
 from agent.core.usage.process_owners import NodeProcess, PodName, PodNames, holder_names
 from agent.core.usage.usage_report import (
     CardUse,
@@ -26,8 +26,6 @@ from agent.core.usage.usage_report import (
     VendorSample,
 )
 from agent.vendor_api.agent import ProcessUsage, Usage
-
-T = TypeVar("T", int, float)
 
 
 class Accounts(Struct, frozen=True):
@@ -186,15 +184,14 @@ class _VendorAccount:
 
     @staticmethod
     def _memory(processes: Sequence[ProcessUsage]) -> int | None:
-        return _sum_of(it.memory for it in processes) if processes else 0
+        return sum_of(it.memory for it in processes) if processes else 0
 
     def _utilization(self, uuid: str, processes: Sequence[ProcessUsage]) -> float | None:
         """The part of the card that these processes use; where none is there, 0 if it can be told."""
         if not processes:
             on_card = self._on_card.get(uuid, ())
             return 0.0 if not on_card or any(it.utilization is not None for it in on_card) else None
-        used = _sum_of(it.utilization for it in processes)
-        return None if used is None else min(1.0, used)
+        return sum_of_parts(it.utilization for it in processes)
 
     def _cards(self, charged: Mapping[str, _Charged], by_card: Mapping[str, int]) -> Iterator[CardUse]:
         in_slices: Counter[str] = Counter()
@@ -269,13 +266,3 @@ def _part(utilization: float | None) -> float | None:
     """The part, at most 1; None of a negative number, or of none."""
     known = utilization is not None and isfinite(utilization) and utilization >= 0
     return min(1.0, utilization) if utilization is not None and known else None
-
-
-def _sum_of(amounts: Iterable[T | None]) -> T | None:
-    """The sum; None where one of the amounts is not known, or there is none."""
-    total: T | None = None
-    for amount in amounts:
-        if amount is None:
-            return None
-        total = amount if total is None else total + amount
-    return total

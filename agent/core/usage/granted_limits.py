@@ -10,6 +10,7 @@ from agent.core.allocation.allocations_in_use import ids_on_card
 from agent.core.allocation.card_amounts import CardAmounts, part_of_card
 from agent.core.devices.memory_units import THOUSANDTHS
 from agent.core.model import Allocation, Resource
+from agent.core.usage.known_sums import sum_of, sum_of_parts
 from agent.scheduler_api.claims import Part
 
 
@@ -55,9 +56,9 @@ def together(limits: Iterable[Limits]) -> Limits:
     granted_limits = tuple(limits)
     if len(granted_limits) == 1:
         return granted_limits[0]
-    memory = [it.memory for it in granted_limits if it.memory is not None]
-    compute = [it.compute for it in granted_limits if it.compute is not None]
-    return Limits(sum(memory) if memory else None, min(1.0, sum(compute)) if compute else None)
+    # A resource may limit one of the two alone, so what one does not limit is known.
+    memory = sum_of(it.memory for it in granted_limits if it.memory is not None)
+    return Limits(memory, sum_of_parts(it.compute for it in granted_limits if it.compute is not None))
 
 
 def _measured(allocation: Allocation, uuid: str, amounts: CardAmounts) -> Part | None:
