@@ -37,8 +37,8 @@ def _joined() -> JoinedUsage:
         *(5.0, 1.0),
         (SamplingStatus("nvidia", 1.0),),
         tuple(
-            CardUse("nvidia", usage, {Unattributed.HOST: 1})
-            for usage in (_FIGURES, Usage("B"), Usage("C", memory_used=1))
+            CardUse("nvidia", usage, parent, {Unattributed.HOST: 1})
+            for usage, parent in ((_FIGURES, None), (Usage("B"), None), (Usage("C", memory_used=1), "B"))
         ),
         (_container("A"), _container("C")),
         unknown={"owner": 0},

@@ -84,7 +84,7 @@ def _cards(status: AgentStatus, report: UsageReport) -> Iterable[UsedCard]:
             vendor=card.vendor,
             uuid=usage.uuid,
             index=device.index if device else None,
-            parent=device.parent if device else None,
+            parent=card.parent,
             slice=device.slice if device else None,
             minor=device.minor if device else None,
             pci=device.pci if device else None,

@@ -14,7 +14,7 @@ from agent.core.usage.usage_report import CardUse, ContainerUse
 from agent.http.compat_metrics import compat_families
 from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily, labels, page
-from agent.vendor_api.agent import DRIVER_VERSION, Usage
+from agent.vendor_api.agent import DRIVER_VERSION
 
 #: The most series of use on one node.
 MAX_SERIES = 20_000
@@ -66,21 +66,26 @@ def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
 
 def _cards(usage: JoinedUsage) -> Iterator[MetricFamily]:
     cards = [(labels(_CARD, (it.vendor, it.usage.uuid)), it) for it in usage.report.cards]
-    help_ = "The card or slice: index, model, PCI address and version of the driver."
+    help_ = "The card or slice: index, model, PCI address, version of the driver, and the card of a slice."
     yield MetricFamily("xpu_device_info", help_, [*_device_infos(usage)])
-    kinds: dict[str, Callable[[Usage], Value]] = {
-        "total": lambda it: it.memory_total,
-        "reserved": lambda it: it.memory_reserved,
-        "used": lambda it: it.memory_used,
+    cut = {it.parent for it in usage.report.cards}
+    kinds: dict[str, Callable[[CardUse], Value]] = {
+        "total": lambda it: it.usage.memory_total,
+        "reserved": lambda it: it.usage.memory_reserved,
+        "used": lambda it: it.usage.memory_used,
+        "slices": lambda it: it.in_slices if it.usage.uuid in cut else None,
     }
-    help_ = "Memory of the card: all, what the driver keeps for itself, and what is in use beside that."
+    help_ = (
+        "Memory of the card: all, what the driver keeps for itself, what is in use beside that, and how much "
+        "of what is in use is on slices of the card."
+    )
     yield MetricFamily("xpu_device_memory_bytes", help_, _by_kind(cards, kinds))
     help_ = "Part of the last moments in which the compute units of the card worked, from 0 to 1."
     series = [(named, it.usage.utilization) for named, it in cards]
     yield MetricFamily("xpu_device_utilization_ratio", help_, _known(series))
     series = [(named, it.usage.power) for named, it in cards]
     yield MetricFamily("xpu_device_power_watts", "Power that the card draws.", _known(series))
-    kinds = {"core": lambda it: it.temperature, "memory": lambda it: it.memory_temperature}
+    kinds = {"core": lambda it: it.usage.temperature, "memory": lambda it: it.usage.memory_temperature}
     help_ = "Temperature of the card's chip and of its memory."
     yield MetricFamily("xpu_device_temperature_celsius", help_, _by_kind(cards, kinds))
     help_ = "Energy that the card took since its driver was loaded."
@@ -96,13 +101,14 @@ def _cards(usage: JoinedUsage) -> Iterator[MetricFamily]:
 
 
 def _device_infos(usage: JoinedUsage) -> Iterator[tuple[str, float]]:
-    names = (*_CARD, "index", "model", "pci", "driver")
+    names = (*_CARD, "index", "model", "pci", "driver", "parent")
     for card in usage.report.cards:
+        texts = ("", "", "", "")  # a slice that others made
         if (known := usage.devices.get(card.usage.uuid)) is not None:
             device = known.device
             driver = device.attributes.get(DRIVER_VERSION, "")
-            texts = (card.vendor, device.uuid, str(device.index), device.model, device.pci or "", driver)
-            yield labels(names, texts), 1
+            texts = (str(device.index), device.model, device.pci or "", driver)
+        yield labels(names, (card.vendor, card.usage.uuid, *texts, card.parent or "")), 1
 
 
 def _accounts(usage: JoinedUsage) -> Iterator[MetricFamily]:
@@ -160,12 +166,10 @@ def _names(named: ContainerUse | AllocatedShare) -> tuple[str, ...]:
 
 
 def _by_kind(
-    cards: Sequence[tuple[str, CardUse]], kinds: dict[str, Callable[[Usage], Value]]
+    cards: Sequence[tuple[str, CardUse]], kinds: dict[str, Callable[[CardUse], Value]]
 ) -> Sequence[tuple[str, float]]:
     return _known(
-        (f'{named},kind="{kind}"', value(card.usage))
-        for named, card in cards
-        for kind, value in kinds.items()
+        (f'{named},kind="{kind}"', value(card)) for named, card in cards for kind, value in kinds.items()
     )
 
 

@@ -18,14 +18,14 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 from msgspec import structs
-from support.used_views import CARD, INFER, NOTEBOOK, WORKED
+from support.used_views import CARD, INFER, NOTEBOOK, WORKED, listed
 
 from agent.core.model import Health, ProcessStatus, SessionStatus
 from agent.core.publishing.agent_status import BUCKETS, AgentStatus
-from agent.core.usage.usage_report import SamplingStatus
+from agent.core.usage.usage_report import CardUse, SamplingStatus
 from agent.http.metrics import metrics
 from agent.http.usage_metrics import usage_page
-from agent.vendor_api.agent import State
+from agent.vendor_api.agent import State, Usage
 from pages.use_metrics import use_metric_table
 
 from .test_alerts import DASHBOARD, RULES
@@ -33,6 +33,8 @@ from .test_alerts import DASHBOARD, RULES
 PATIENCE = 60.0
 #: Seconds between two scrapes, and how many there are.
 STEP, SCRAPES = 60, 75
+#: Bytes of each card, and of the one slice; the slice is in use, and with the slice its card.
+MEMORY, USED = 85520809984, 10 << 30
 #: The queries of NVIDIA's board 12239, with its variables `instance` and `gpu`.
 BOARD_OF_DCGM = {
     "temperature": 'DCGM_FI_DEV_GPU_TEMP{instance=~".*", gpu=~".*"}',
@@ -66,11 +68,15 @@ def at(number: int, now: float) -> AgentStatus:
     sick = replace(WORKED.snapshot.devices[0], health=Health(State.UNHEALTHY, "xid-79"), told_healthy=False)
     seconds = (float(number), number / 100, *([number / len(BUCKETS)] * len(BUCKETS)))
     counted = replace(CARD.usage, driver_errors={"31": number}, ecc_errors={"corrected": number})
+    cut = CardUse(
+        "nvidia", Usage("GPU-b", memory_total=MEMORY, memory_used=USED, utilization=0.25), in_slices=USED
+    )
+    of_slice = Usage("MIG-1", memory_total=USED, memory_used=USED, utilization=1.0)
     over = structs.replace(INFER, memory=INFER.memory_limit + (4 << 30), active_at=now - 1)  # type: ignore[operator]
     assert WORKED.usage is not None
     return structs.replace(
         WORKED,
-        snapshot=replace(WORKED.snapshot, devices=(sick,)),
+        snapshot=replace(WORKED.snapshot, devices=(sick, listed("GPU-b", 1))),
         processes={"nvidia": ProcessStatus(1, 1 << 20, number, "open", None)},
         sessions={name: SessionStatus("registered", "", number) for name in WORKED.resources},
         counters={
@@ -82,7 +88,7 @@ def at(number: int, now: float) -> AgentStatus:
             WORKED.usage,
             now=now,
             sampling=(SamplingStatus("nvidia", at=now - 2),),
-            cards=(structs.replace(CARD, usage=counted),),
+            cards=(structs.replace(CARD, usage=counted), cut, CardUse("nvidia", of_slice, "GPU-b")),
             containers=(over, structs.replace(NOTEBOOK, active_at=now - 3600)),
             compat=frozenset({"dcgm"}),
         ),
@@ -166,6 +172,24 @@ def ask(server: str, query: str, moment: float) -> list[Any]:
 @pytest.mark.parametrize("panel", queries())
 def test_a_panel_has_data(server: str, panel: str, moment: float) -> None:
     assert ask(server, queries()[panel], moment), queries()[panel]
+
+
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("Memory of cards in use", (22548578304 + USED) / (2 * MEMORY)),
+        ("Memory in use, by node", 22548578304 + USED),
+        ("Mean utilization", 0.4),
+        ("Utilization, by node", 0.4),
+    ],
+)
+def test_a_sum_counts_no_slice_beside_its_card(
+    server: str, title: str, expected: float, moment: float
+) -> None:
+    [query] = [query for panel, query in queries().items() if re.fullmatch(rf"{title} \d+", panel)]
+    [row] = ask(server, query, moment)
+
+    assert float(row["value"][1]) == pytest.approx(expected)
 
 
 def test_a_node_that_is_not_chosen_has_none(server: str, moment: float) -> None:

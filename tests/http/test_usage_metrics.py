@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
+from core.usage import cards_in_use as account_of
+from core.usage.cards_in_use import GIB
 from http_views import HOSTILE, VIEW
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
@@ -25,8 +28,9 @@ from support.used_views import (
     with_report,
 )
 
+from agent.core.model import NodeSnapshot
 from agent.core.publishing.agent_status import AgentStatus
-from agent.core.usage.usage_report import SamplingStatus, Unattributed
+from agent.core.usage.usage_report import SamplingStatus, Unattributed, VendorSample
 from agent.http.metrics import metrics
 from agent.http.usage_metrics import usage_page
 from agent.scheduler_api import Claim
@@ -83,9 +87,60 @@ def test_containers_and_what_is_unattributed_less_what_counts_twice_is_the_memor
         assert containers + unattributed - overcounted == used_bytes
 
 
+def on_each(status: AgentStatus, name: str, place: int = 0) -> Counter[str]:
+    """Uuid to the sum of a metric; `place`: that of the uuid among the labels."""
+    found: Counter[str] = Counter()
+    for key, value in values(status, name).items():
+        found[key[place]] += int(value)
+    return found
+
+
+def test_on_a_card_with_slices_the_series_add_up_card_by_card_and_slice_by_slice() -> None:
+    sample = VendorSample(
+        (
+            account_of.card(8 * GIB),
+            account_of.card(4 * GIB, "MIG-1"),
+            replace(account_of.card(GIB, "MIG-2"), parent="GPU-a"),
+            account_of.card(0, "GPU-b"),
+        ),
+        (
+            account_of.process(1, 3 * GIB, uuid="MIG-1"),
+            account_of.process(2, 2 * GIB, uuid="MIG-2"),
+            account_of.process(3, GIB),
+        ),
+    )
+    devices = (account_of.device("GPU-a"), account_of.device("MIG-1", parent="GPU-a"))
+    found = account_of.account(
+        sample,
+        {1: account_of.in_pod("p"), 2: account_of.in_pod("q"), 3: account_of.ON_HOST},
+        account_of.moment(account_of.held("p", "MIG-1"), account_of.held("q"), devices=devices),
+    )
+    status = structs.replace(
+        with_report(cards=found.cards, containers=found.containers),
+        snapshot=NodeSnapshot(devices=devices),
+    )
+    memory = values(status, "xpu_device_memory_bytes")
+    of_kind = {
+        kind: {key[1]: it for key, it in memory.items() if key[2] == kind} for kind in ("used", "slices")
+    }
+    parents = {key[1]: key[6] for key in values(status, "xpu_device_info")}
+
+    assert parents == {"GPU-a": "", "MIG-1": "GPU-a", "MIG-2": "GPU-a", "GPU-b": ""}
+    assert of_kind["slices"] == {"GPU-a": 5 * GIB}
+    containers = on_each(status, "xpu_container_memory_used_bytes", place=3)
+    unattributed = on_each(status, "xpu_unattributed_memory_bytes")
+    over = on_each(status, "xpu_overcounted_memory_bytes")
+    assert (containers["MIG-1"], unattributed["GPU-a"], over["MIG-2"]) == (3 * GIB, 3 * GIB, GIB)
+    for uuid, used_bytes in of_kind["used"].items():
+        in_slices = of_kind["slices"].get(uuid, 0)
+        assert containers[uuid] + unattributed[uuid] + in_slices - over[uuid] == used_bytes
+    cards = sum(it for uuid, it in of_kind["used"].items() if not parents[uuid])
+    assert containers.total() + unattributed.total() - over.total() == cards == 8 * GIB
+
+
 def test_every_series_has_the_labels_that_others_join_by() -> None:
     names = {
-        "xpu_device_info": ("vendor", "uuid", "index", "model", "pci", "driver"),
+        "xpu_device_info": ("vendor", "uuid", "index", "model", "pci", "driver", "parent"),
         "xpu_device_memory_bytes": ("vendor", "uuid", "kind"),
         "xpu_device_utilization_ratio": ("vendor", "uuid"),
         "xpu_device_power_watts": ("vendor", "uuid"),
@@ -343,7 +398,7 @@ def test_a_device_is_described_once() -> None:
     named = 'vendor="nvidia",uuid="GPU-a",index="0",model="NVIDIA H100"'
 
     info = of(WORKED, "xpu_device_info")
-    assert info == [f'xpu_device_info{{{named},pci="0000:01:00.0",driver="580.65.06"}} 1']
+    assert info == [f'xpu_device_info{{{named},pci="0000:01:00.0",driver="580.65.06",parent=""}} 1']
     bare = replace(WORKED.snapshot, devices=(listed("GPU-a", pci=None, attributes={}),))
     info = of(structs.replace(WORKED, snapshot=bare), "xpu_device_info")
-    assert info == [f'xpu_device_info{{{named},pci="",driver=""}} 1']
+    assert info == [f'xpu_device_info{{{named},pci="",driver="",parent=""}} 1']

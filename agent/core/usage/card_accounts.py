@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.usage.card_holdings import Holdings, Place
@@ -194,17 +194,20 @@ class _VendorAccount:
         return sum_of_parts(it.utilization for it in processes)
 
     def _cards(self, charged: Mapping[str, _Charged], by_card: Mapping[str, int]) -> Iterator[CardUse]:
+        known = ((uuid, self._holdings.parents.get(uuid, uuid)) for uuid in charged)
+        parents = {uuid: parent for uuid, parent in known if parent != uuid}
         in_slices: Counter[str] = Counter()
-        for uuid, card in charged.items():
-            parent = self._holdings.parents.get(uuid)
-            if parent is not None and parent in charged and parent != uuid:
+        for uuid, parent in parents.items():
+            if parent in charged:
+                card = charged[uuid]
                 used = self._usage(uuid).memory_used
                 if used is None:
                     used = by_card[uuid] + card.host + card.unknown_pod
                     charged[parent].is_measured = False
                 in_slices[parent] += used
         for uuid, card in charged.items():
-            yield self._card(self._usage(uuid), card, by_card[uuid], in_slices[uuid])
+            account = self._card(self._usage(uuid), card, by_card[uuid], in_slices[uuid])
+            yield structs.replace(account, parent=parents.get(uuid))
 
     def _card(self, usage: Usage, card: _Charged, containers: int, in_slices: int) -> CardUse:
         unattributed: dict[Unattributed, int] = {}
@@ -217,7 +220,7 @@ class _VendorAccount:
             is_measured = card.is_measured and self._tells_processes
             kind = Unattributed.DRIVER if is_measured else Unattributed.UNMEASURED
             unattributed[kind] = max(0, rest)
-        return CardUse(self._vendor, usage, unattributed, overcounted, in_slices)
+        return CardUse(self._vendor, usage, None, unattributed, overcounted, in_slices)
 
     def _usage(self, uuid: str) -> Usage:
         return self._usages.get(uuid) or Usage(uuid)

@@ -80,6 +80,8 @@ class CardUse(Struct, frozen=True):
 
     vendor: str
     usage: Usage
+    #: The card of a slice; None for a card.
+    parent: str | None = None
     unattributed: Mapping[Unattributed, int] = field(default_factory=dict)  # bytes
     #: By how many bytes the processes together exceed the memory in use: they share memory, or were measured
     #: a moment earlier.
