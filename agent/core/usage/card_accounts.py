@@ -2,14 +2,13 @@
 
 The account joins three things: what the vendors' processes said, what the node says of the processes on the
 cards, and the allocations as of now. So the account of an old sample is made again when an allocation ends.
+Figures that cannot be true are left out where the vendor's answer is decoded (`isolation/sample_answers.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from math import isfinite
 
 from msgspec import Struct, field, structs
 
@@ -89,7 +88,7 @@ class _VendorAccount:
         self._over: dict[tuple[str, str], list[str]] = defaultdict(list)
         for uid, container, uuid in known.held - holdings.places:
             self._over[uid, uuid].append(container)
-        self._usages = {it.uuid: _sane(it) for it in reversed(known.sample.usages or ())}
+        self._usages = {it.uuid: it for it in reversed(known.sample.usages or ())}
         processes = known.sample.processes
         self._tells_processes = processes is not None
         self._unknown: Counter[str] = Counter()
@@ -239,33 +238,14 @@ class _Charged:
 
 
 def _merged(processes: Iterable[ProcessUsage], holdings: Holdings) -> Iterable[ProcessUsage]:
-    """The processes, each once on a card: a process can be in several lists. Figures may be true."""
+    """The processes, each once on a card: a process can be in several lists."""
     merged: dict[tuple[str, int], ProcessUsage] = {}
     for process in processes:
         uuid = holdings.card_of(process.uuid)
-        memory, utilization = _amount(process.memory), _part(process.utilization)
+        memory, utilization = process.memory, process.utilization
         if (same := merged.get((uuid, process.pid))) is not None:
             memory = max((it for it in (memory, same.memory) if it is not None), default=None)
             parts = (it for it in (utilization, same.utilization) if it is not None)
             utilization = max(parts, default=None)
         merged[uuid, process.pid] = ProcessUsage(uuid, process.pid, memory, utilization)
     return merged.values()
-
-
-def _sane(usage: Usage) -> Usage:
-    """The usage without amounts of memory that cannot be true."""
-    used, total = _amount(usage.memory_used), _amount(usage.memory_total)
-    if (used, total) == (usage.memory_used, usage.memory_total):
-        return usage
-    return replace(usage, memory_used=used, memory_total=total)
-
-
-def _amount(memory: int | None) -> int | None:
-    """The bytes; None of a negative number."""
-    return memory if memory is not None and memory >= 0 else None
-
-
-def _part(utilization: float | None) -> float | None:
-    """The part, at most 1; None of a negative number, or of none."""
-    known = utilization is not None and isfinite(utilization) and utilization >= 0
-    return min(1.0, utilization) if utilization is not None and known else None

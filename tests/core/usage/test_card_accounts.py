@@ -288,12 +288,12 @@ def test_a_made_slice_with_figures_has_an_account_of_its_own() -> None:
     assert balanced(found)
 
 
-# Figures that cannot be true
+# All figures that a decoded sample can have (`isolation/sample_answers.py`)
 
 PIDS = st.integers(1, 6)
-MEMORY = st.none() | st.integers(-(2**70), 2**70) | st.integers(0, 20 * GIB)
+MEMORY = st.none() | st.integers(0, 2**63 - 1) | st.integers(0, 20 * GIB)
 UUIDS = st.sampled_from((CARD, OTHER_CARD, SLICE, "sgpu-7", "nothing known"))
-PARTS = st.none() | st.floats()
+PARTS = st.none() | st.floats(0, 1)
 SAMPLES = st.builds(
     VendorSample,
     st.none() | st.lists(st.builds(Usage, UUIDS, MEMORY, MEMORY)).map(tuple),
