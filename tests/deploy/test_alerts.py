@@ -53,7 +53,9 @@ def test_the_counters_that_rules_may_ask_for_are_those_that_the_agent_keeps() ->
 
 def test_every_rule_says_what_is_wrong_where_and_what_to_look_at() -> None:
     for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
-        assert rule["labels"]["severity"] in {"warning", "critical"}
+        # A pod may leave its card idle on purpose: the Event of that is Normal and off by default.
+        severities = {"info"} if rule["alert"] == "XpuContainerIdle" else {"warning", "critical"}
+        assert rule["labels"]["severity"] in severities
         assert "$labels.node" in rule["annotations"]["summary"]
         assert rule["annotations"]["description"]
 

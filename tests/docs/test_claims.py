@@ -79,3 +79,30 @@ def test_an_answer_that_names_no_card_here_holds_none_and_is_named() -> None:
     read = recover_from_answers([it], {}, 0.0, AnswerReader([here], vendors))
 
     assert (read.allocations, read.answers_without_cards) == ([], {it.allocation: ("nvidia", it)})
+
+
+def test_the_page_of_security_names_the_files_of_a_process_that_the_agent_reads() -> None:
+    reader = (ROOT / "agent/host/node_processes.py").read_text()
+    read = re.findall(r'_content\(pid, "(\w+)"', reader)
+    [told] = re.findall(
+        r"the agent reads (.*) of processes that use a card", (ROOT / "docs/security.md").read_text()
+    )
+
+    assert re.findall(r"`(\w+)`", told) == read == ["cgroup", "stat"]
+
+
+def comparison(page: str) -> dict[str, list[str]]:
+    """The rows of the comparison with other plugins, without the places that its links name."""
+    text = re.sub(r"\]\([^)]*\)", "]", (ROOT / page).read_text())
+    table = text[text.index("| | xpu-agent |") :].partition("\n\n")[0]
+    return {line.split(" | ")[0]: line.split(" | ")[1:] for line in table.splitlines()}
+
+
+def test_the_readme_has_rows_of_the_whole_comparison_and_says_how_many_there_are_more() -> None:
+    some, whole = comparison("README.md"), comparison("docs/coming-from.md")
+    numbers = {9: "nine", 10: "ten", 11: "eleven", 12: "twelve"}
+
+    assert some.items() <= whole.items()
+    assert f"has {numbers[len(whole) - len(some)]} more rows" in (ROOT / "README.md").read_text()
+    assert "use by container" in " ".join(some)
+    assert "not yet" not in whole["| metrics"][0]
