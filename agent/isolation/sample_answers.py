@@ -253,9 +253,19 @@ class _Entries(Generic[T]):
         for name in self._form.needed:
             troubles.setdefault(name, "there is none")
         wrong = {name: trouble for name, trouble in troubles.items() if trouble}
+        unusable = not wrong or wrong.keys() & set(self._form.needed)
+        if not wrong:  # a field is there twice, say, and only its last value is right
+            wrong = {"as a whole": self._trouble_as_a_whole(piece)}
         self._wrong += len(wrong)
         name, why = next(iter(wrong.items()))
         self._first = self._first or f"{self._form.one} {number}: {name}: {why}"
-        if wrong.keys() & set(self._form.needed):
+        if unusable:
             return None
         return self._form.kind(**{name: value for name, value in known.items() if name not in wrong})
+
+    def _trouble_as_a_whole(self, piece: msgspec.Raw) -> str:
+        try:
+            decoded(piece, self._form.kind)
+        except WrongAnswer as exc:
+            return str(exc)
+        return "its fields cannot be used together"

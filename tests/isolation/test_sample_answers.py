@@ -110,6 +110,26 @@ def test_a_process_without_a_pid_or_a_device_costs_the_entry(entry: dict[str, An
 
 
 @pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (b'{"uuid":5,"uuid":"a","pid":1}', "Expected `str`, got `int` - at `$.uuid`"),
+        (b'{"uuid":"a","pid":1,"memory":"5","memory":5}', "Expected `int | null`, got `str` - at `$.memory`"),
+    ],
+)
+def test_an_entry_whose_fields_are_right_alone_and_wrong_together_costs_the_entry(
+    entry: bytes, why: str
+) -> None:
+    good = json.dumps(GOOD_PROCESS).encode()
+
+    sample = vendor_answers.sample(b'{"processes":{"answer":[%b,%b]}}' % (entry, good))
+
+    assert sample.processes == (ProcessUsage("b", 2, 5, 1.0),)
+    assert sample.complaints == {
+        "processes": f"1 figure or entry cannot be used, the first: process 0: as a whole: {why}"
+    }
+
+
+@pytest.mark.parametrize(
     "figure",
     [
         {"power": -1},
