@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from core.usage.cards_in_use import CARD, GIB, card, held, moment, pod, process
+from structlog.testing import capture_logs
 from support.waiting import eventually
 
 from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
@@ -167,6 +168,24 @@ async def test_a_vendor_whose_samples_stay_away_is_shown_for_three_intervals(nod
     await node.round()
     assert node.containers["p"].memory == 0
     assert node.status == SamplingStatus("acme", node.now, tells_processes=True)
+
+
+async def test_a_defect_costs_the_sample_and_not_the_agent(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor(process(7, GIB))
+    good = vendor.answer
+    await node.round()
+    vendor.answer = RuntimeError("generator raised StopIteration")
+    with capture_logs() as logs:
+        await node.round()
+        await node.round()
+    assert node.status.at == NOON + 5
+    assert node.status.error == "acme: a defect of the agent: RuntimeError: generator raised StopIteration"
+    assert [it["vendor"] for it in logs if it.get("exc_info")] == ["acme"]
+    vendor.answer = good
+    await node.round()
+    assert (node.status.at, node.status.error) == (node.now, "")
 
 
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
