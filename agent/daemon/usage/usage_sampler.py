@@ -235,7 +235,8 @@ class UsageSampler:
     def _made_from(self, fresh: Mapping[str, KnownSample], promises: Promises) -> Accounts:
         held = {}
         for name, known in fresh.items():
-            before = self._known[name].holdings if name in self._known else None
+            vendor = self._known.get(name)  # once: this may be a thread, beside which `begin` forgets vendors
+            before = None if vendor is None else vendor.holdings
             held[name] = holdings(name, known.sample, promises, before)
         return accounts(fresh, promises, held)
 
