@@ -58,8 +58,8 @@ class Sampling:
 
     async def _answer(self) -> bytes:
         try:
-            if self._process.samples:
-                raise TimeoutError  # the last one is still being made
+            # Each miss is a whole deadline, however often a sample is wanted.
+            await self._process.sampled(self._seconds)
             await self._start()
             raw = await self._process.sample(self._seconds)
         except TimeoutError:

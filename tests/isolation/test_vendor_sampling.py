@@ -53,7 +53,13 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> Lane:
         made.process = process
         return await ask(process, made.seconds)
 
+    wait = VendorProcess.sampled
+
+    async def sampled(process: VendorProcess, seconds: float) -> None:
+        await wait(process, made.seconds)
+
     monkeypatch.setattr(VendorProcess, "sample", sample)
+    monkeypatch.setattr(VendorProcess, "sampled", sampled)
     return made
 
 
@@ -134,7 +140,8 @@ async def test_a_sample_is_made_while_another_call_runs(sink: Recorder, flag: Fl
 class PromptProcess:
     """Stands for a process that answers a sample at once."""
 
-    samples = False
+    async def sampled(self, seconds: float) -> None:
+        """No sample is unanswered."""
 
     async def sample(self, seconds: float) -> bytes:
         return b"{}"
@@ -205,7 +212,7 @@ async def test_a_late_answer_is_dropped_and_sampling_goes_on(sink: Recorder, fla
         await sink.until(lambda: sink.lists)
         with pytest.raises(VendorTimeout):
             await process.sample()
-        with pytest.raises(VendorTimeout):  # at once: the last one is unanswered
+        with pytest.raises(VendorTimeout):  # the last one is still unanswered
             await process.sample()
         flag.lower()
         await lane.idle()
@@ -214,6 +221,42 @@ async def test_a_late_answer_is_dropped_and_sampling_goes_on(sink: Recorder, fla
         assert await process.sample() == VendorSample(USAGES, PROCESSES)
         assert await process.call("partitions") == ()
         assert sink.losses == []
+
+
+async def test_a_sample_waits_for_the_last_one_before_it_counts_as_late(
+    sink: Recorder, flag: Flag, lane: Lane
+) -> None:
+    does = {"usage": "hang_while_flagged"}
+    async with serving(sink, "Used", deadlines=HASTY, does=does, flag=str(flag)) as process:
+        await sink.until(lambda: sink.lists)
+        for _ in range(2):
+            with pytest.raises(VendorTimeout):
+                await process.sample()
+        lane.seconds = PATIENT
+        last = asyncio.create_task(process.sample())
+        await anyio.wait_all_tasks_blocked()
+        assert not last.done()
+        flag.lower()
+
+        assert await last == VendorSample(USAGES, PROCESSES)
+
+
+async def test_a_crash_fails_a_sample_that_waits_for_the_last_one(
+    sink: Recorder, flag: Flag, lane: Lane
+) -> None:
+    does = {"usage": "hang", "partitions": "segfault"}
+    async with serving(sink, "Used", deadlines=HASTY, does=does, flag=str(flag)) as process:
+        await sink.until(lambda: sink.lists)
+        with pytest.raises(VendorTimeout):
+            await process.sample()
+        lane.seconds = PATIENT
+        waiting = asyncio.create_task(process.sample())
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(VendorCrashed):
+            await process.call("partitions")
+
+        with pytest.raises(VendorCrashed):
+            await waiting
 
 
 async def test_a_sample_in_time_forgives_those_that_were_late(
