@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from support.waiting import eventually
 
 from agent.core.errors import SamplingEnded, VendorCrashed, VendorError, VendorTimeout
 from agent.core.usage.usage_report import VendorSample
-from agent.isolation import vendor_sampling
+from agent.isolation import sample_answers, vendor_sampling
 from agent.isolation.vendor_answers import OpenedBackend
 from agent.isolation.vendor_process import VendorProcess
 from agent.isolation.vendor_sampling import Sampling
@@ -120,6 +121,28 @@ async def test_a_figure_that_json_lacks_costs_only_the_figure(sink: Recorder) ->
 
         assert sample.processes == (ProcessUsage("dev-a", 5), ProcessUsage("dev-b", 6, 1, 0.25))
         assert sample.complaints["processes"].startswith("2 figures or entries cannot be used, the first: ")
+
+
+@pytest.mark.parametrize("backend", ["Used", "UsedByOne"])
+async def test_a_sample_that_takes_long_to_decode_is_decoded_beside_the_event_loop(
+    backend: str, sink: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    decode = sample_answers.sample
+
+    def recording(raw: bytes) -> VendorSample:
+        threads.append(threading.current_thread())
+        return decode(raw)
+
+    monkeypatch.setattr(sample_answers, "sample", recording)
+    for does in ({}, {"processes": "absurd"}, {"processes": "many_processes"}):
+        sink.lists.clear()
+        async with serving(sink, backend, does=does, count=str(tmp_path / "count")) as process:
+            await sink.until(lambda: sink.lists)
+            assert (await process.sample()).processes
+
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
 
 
 async def test_a_sample_is_made_while_another_call_runs(sink: Recorder, flag: Flag, in_process: bool) -> None:
