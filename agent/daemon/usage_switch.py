@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.to_thread
+import structlog
 
 from agent.config import Config, ConfigState
 from agent.core.attribution.scheduler_promises import Promises
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
     from agent.core.usage.minute_history import UsageHistory
     from agent.core.usage.usage_alarms import UsageAlarm
     from agent.core.usage.usage_report import UsageReport
+    from agent.daemon.usage.kept_history import KeptHistory
     from agent.daemon.usage.usage_sampler import SampledVendor, UsageSampler
     from agent.daemon.vendors_in_service import VendorsInService
+
+
+log = structlog.get_logger(__name__)
 
 
 class UsageSwitch:
@@ -82,6 +87,20 @@ class UsageSwitch:
         return self._config.value.config
 
     async def _sample(self) -> None:
+        tried = self._config.value
+        try:
+            sampler, kept = await self._made()
+        except (ImportError, OSError) as exc:
+            then = "use is not sampled until the config changes; all else goes on"
+            log.exception("use of cards cannot be sampled", error=str(exc), then=then)
+            await self._config.other_than(tried)
+            return
+        self._sampler = sampler
+        async with anyio.create_task_group() as group:
+            group.start_soon(for_ever, sampler.run)
+            group.start_soon(for_ever, kept.run)
+
+    async def _made(self) -> tuple[UsageSampler, KeptHistory]:
         # Some 20 ms of work, in a thread.
         await anyio.to_thread.run_sync(import_module, "agent.daemon.usage.usage_sampler")
         from agent.daemon.usage.kept_history import KeptHistory
@@ -90,9 +109,5 @@ class UsageSwitch:
 
         file = UsageHistoryFile(self._state_dir)
         history = await anyio.to_thread.run_sync(file.read, abandon_on_cancel=True)
-        sampler = self._sampler = UsageSampler(
-            self._processes, self._promises, self._config_in_force, self._clock, history
-        )
-        async with anyio.create_task_group() as group:
-            group.start_soon(for_ever, sampler.run)
-            group.start_soon(for_ever, KeptHistory(file, history).run)
+        sampler = UsageSampler(self._processes, self._promises, self._config_in_force, self._clock, history)
+        return sampler, KeptHistory(file, history)

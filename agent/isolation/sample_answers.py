@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -31,6 +32,12 @@ USAGES, PROCESSES = DEVICES, SLICES
 KINDS, MENDED = 64, 256
 #: The kernel's largest pid (PID_MAX_LIMIT, linux/threads.h).
 LAST_PID = 1 << 22
+#: Bytes of an answer that `quick_sample` reads.
+QUICK = 64 << 10
+#: Entries that are decoded in one step. Other threads may have to wait for a step.
+STEP = 256
+#: An answer with more objects, as a multiple of the entries that are kept, is refused before it is decoded.
+OBJECTS = 4
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 BELOW_2_63 = (1 << 63) - 1
 
@@ -47,8 +54,36 @@ class _SampleAnswer(msgspec.Struct, forbid_unknown_fields=True):
     processes: _MethodAnswer | None = None
 
 
+class _Good(msgspec.Struct, Generic[T], forbid_unknown_fields=True):
+    answer: tuple[T, ...]
+
+
+class _GoodSample(msgspec.Struct, forbid_unknown_fields=True):
+    usage: _Good[Usage] | None = None
+    processes: _Good[ProcessUsage] | None = None
+
+
+class _Object(msgspec.Struct):
+    """Any object, of which nothing is read."""
+
+
+def quick_sample(raw: bytes) -> VendorSample | None:
+    """The answer to `sample`, if it is short and all of it can be used: what a millisecond is enough for."""
+    if len(raw) > QUICK:
+        return None
+    try:
+        good = _decode_good(raw)
+    except UNREADABLE:
+        return None
+    usages = None if good.usage is None else good.usage.answer
+    processes = None if good.processes is None else good.processes.answer
+    if not (_USAGES.takes(usages or ()) and _PROCESSES.takes(processes or ())):
+        return None
+    return VendorSample(usages, processes)
+
+
 def sample(raw: bytes) -> VendorSample:
-    """Decode the answer to `sample`. Raises WrongAnswer: this is no sample."""
+    """Decode the answer to `sample`, which may take 100 ms. Raises WrongAnswer: this is no sample."""
     answer = decoded(raw, _SampleAnswer)
     complaints: dict[str, str] = {}
     return VendorSample(
@@ -142,6 +177,10 @@ class _Form(Generic[T]):
         self.decode = msgspec.json.Decoder(kind).decode
         self.decode_all = msgspec.json.Decoder(tuple[kind, ...]).decode  # type: ignore[valid-type]
 
+    def takes(self, entries: Sequence[T]) -> bool:
+        """Whether all of the entries can be used."""
+        return len(entries) <= self.limit and self.can_be_true(entries)
+
     def can_be_true(self, entries: Sequence[T]) -> bool:
         """Whether all figures can be true. A figure of all entries at once, since there are thousands."""
         return all(
@@ -184,6 +223,7 @@ _PROCESSES = _Form(
     memory=_BYTES,
     utilization=_PART,
 )
+_decode_good = msgspec.json.Decoder(_GoodSample).decode
 
 
 class _Entries(Generic[T]):
@@ -198,9 +238,12 @@ class _Entries(Generic[T]):
         self._wrong = 0
         self._first = ""
         try:
-            pieces = decoded(raw, list[msgspec.Raw])
+            pieces = self._pieces(raw)
             self._beyond = len(pieces) - form.limit
-            self.kept = self._as_it_is(raw) or tuple(self._used(pieces[: form.limit]))
+            steps = range(0, min(len(pieces), form.limit), STEP)
+            ends = (min(first + STEP, form.limit) for first in steps)
+            parts = (self._part(first, pieces[first:end]) for first, end in zip(steps, ends, strict=True))
+            self.kept = tuple(chain.from_iterable(parts))
         except WrongAnswer as exc:
             raise WrongAnswer(f"answered wrongly: {exc}") from exc
 
@@ -213,18 +256,24 @@ class _Entries(Generic[T]):
         wrong = f"{figures} cannot be used, the first: {self._first}"
         return "; ".join([beyond] * (self._beyond > 0) + [wrong] * (self._wrong > 0))
 
-    def _as_it_is(self, raw: bytes) -> tuple[T, ...]:
-        """All entries, where nothing is to be left out."""
-        if self._beyond > 0:
-            return ()
-        try:
-            entries: tuple[T, ...] = self._form.decode_all(raw)
-        except UNREADABLE:
-            return ()
-        return entries if self._form.can_be_true(entries) else ()
+    def _pieces(self, raw: bytes) -> list[msgspec.Raw]:
+        """The entries one by one. What is far too long is refused first, in little time."""
+        most = OBJECTS * self._form.limit
+        if raw.count(b"{") > most:
+            raise WrongAnswer(f"there are more than {most} objects")
+        decoded(raw, list[_Object])  # ends at the first entry that is no object
+        return decoded(raw, list[msgspec.Raw])
 
-    def _used(self, pieces: Iterable[msgspec.Raw]) -> Iterable[T]:
-        for number, piece in enumerate(pieces):
+    def _part(self, first: int, pieces: Sequence[msgspec.Raw]) -> Iterable[T]:
+        """The entries of pieces, all at once if nothing is to be left out. `first`: the number of one."""
+        with suppress(*UNREADABLE):
+            entries: tuple[T, ...] = self._form.decode_all(b"[%b]" % b",".join(pieces))
+            if self._form.can_be_true(entries):
+                return entries
+        return self._used(first, pieces)
+
+    def _used(self, first: int, pieces: Sequence[msgspec.Raw]) -> Iterable[T]:
+        for number, piece in enumerate(pieces, first):
             entry = self._right(piece) or self._mended(number, piece)
             if entry is not None:
                 yield entry
@@ -253,9 +302,19 @@ class _Entries(Generic[T]):
         for name in self._form.needed:
             troubles.setdefault(name, "there is none")
         wrong = {name: trouble for name, trouble in troubles.items() if trouble}
+        unusable = not wrong or wrong.keys() & set(self._form.needed)
+        if not wrong:  # a field is there twice, say, and only its last value is right
+            wrong = {"as a whole": self._trouble_as_a_whole(piece)}
         self._wrong += len(wrong)
         name, why = next(iter(wrong.items()))
         self._first = self._first or f"{self._form.one} {number}: {name}: {why}"
-        if wrong.keys() & set(self._form.needed):
+        if unusable:
             return None
         return self._form.kind(**{name: value for name, value in known.items() if name not in wrong})
+
+    def _trouble_as_a_whole(self, piece: msgspec.Raw) -> str:
+        try:
+            decoded(piece, self._form.kind)
+        except WrongAnswer as exc:
+            return str(exc)
+        return "its fields cannot be used together"

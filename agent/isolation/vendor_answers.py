@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, Partition
 from agent.vendor_api.text import printable, shorten
-
-if TYPE_CHECKING:
-    from agent.core.usage.usage_report import VendorSample
 
 T = TypeVar("T")
 
@@ -72,12 +69,6 @@ def links(raw: bytes) -> tuple[Link, ...]:
     found = _several(raw, Link, LINKS, "links")
     _check_links("", found)
     return found
-
-
-def sample(raw: bytes) -> VendorSample:
-    from agent.isolation import sample_answers  # here: an agent that samples nothing loads none of it
-
-    return sample_answers.sample(raw)
 
 
 def partitions(raw: bytes) -> tuple[Partition, ...]:
@@ -228,7 +219,7 @@ _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
     "prepare": partitions,
     "partitions": partitions,
     "release": _nothing,
-    "sample": sample,
+    "sample": bytes,  # `sample_answers` decodes these, which only an agent that samples loads
     "start_sampling": _nothing,
     "cdi": cdi,
     "health_events": events,

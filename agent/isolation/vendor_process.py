@@ -171,6 +171,16 @@ class VendorProcess:
         """Whether a sample was asked for and is not answered yet, whether or not its caller still waits."""
         return self._sample in self._asked
 
+    async def sampled(self, seconds: float) -> None:
+        """Wait until the last sample is answered, whether or not its caller still waits.
+
+        Raises:
+            TimeoutError: There is still no answer.
+            VendorError: The process was given up meanwhile.
+        """
+        if (reply := self._asked.get(self._sample)) is not None:
+            await _result(reply, seconds)
+
     async def sample(self, seconds: float) -> bytes:
         """Ask for a sample beside the calls, while there is no other one; returns the answer as JSON.
 
@@ -187,6 +197,7 @@ class VendorProcess:
         reply = self._asked.pop(self._sample, None)
         if reply is not None and not reply.done():
             reply.set_exception(error)
+            reply.exception()  # marked as retrieved: the caller may be gone
 
     def _write(self, call: str, args: Sequence[Any]) -> tuple[int, asyncio.Future[_Message]]:
         self._number += 1
@@ -196,8 +207,7 @@ class VendorProcess:
         return self._number, reply
 
     async def _answer(self, call: str, reply: asyncio.Future[_Message], seconds: float) -> bytes:
-        with anyio.fail_after(seconds):
-            message = await reply
+        message = await _result(reply, seconds)
         if message.error is not None:
             raise CallRefused(self._vendor, call, message.error)
         return bytes(message.answer)
@@ -281,6 +291,13 @@ class VendorProcess:
             self._sock.close()
         else:
             self._transport.abort()
+
+
+async def _result(reply: asyncio.Future[_Message], seconds: float) -> _Message:
+    """The reply, which a timeout or a cancellation leaves to others that wait."""
+    with anyio.fail_after(seconds):
+        await asyncio.wait({reply})
+    return reply.result()
 
 
 def _read(line: bytes) -> _Message:

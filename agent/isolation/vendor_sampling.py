@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+import anyio.to_thread
 import structlog
 
 from agent.core.errors import SamplingEnded, VendorError, VendorTimeout
-from agent.isolation import vendor_answers
-from agent.isolation.vendor_answers import OpenedBackend
+from agent.isolation.vendor_answers import OpenedBackend, WrongAnswer
 from agent.isolation.vendor_process import VendorProcess
 
 if TYPE_CHECKING:
@@ -50,16 +50,15 @@ class Sampling:
         if self._opened.methods.isdisjoint(SAMPLED):
             raise VendorError(f"{self._vendor}: sample: the backend has neither usage nor processes")
         if self._opened.one_caller:
-            sample: VendorSample = await self._ask("sample")
-            return sample
+            return await _decoded(self._vendor, await self._ask("sample"))
         if self._missed >= MISSES:
             raise SamplingEnded(self._vendor, MISSES, self._seconds)
-        return _decoded(self._vendor, await self._answer())
+        return await _decoded(self._vendor, await self._answer())
 
     async def _answer(self) -> bytes:
         try:
-            if self._process.samples:
-                raise TimeoutError  # the last one is still being made
+            # Each miss is a whole deadline, however often a sample is wanted.
+            await self._process.sampled(self._seconds)
             await self._start()
             raw = await self._process.sample(self._seconds)
         except TimeoutError:
@@ -77,9 +76,13 @@ class Sampling:
             self._started = True
 
 
-def _decoded(vendor: str, raw: bytes) -> VendorSample:
+async def _decoded(vendor: str, raw: bytes) -> VendorSample:
+    """Decode a sample, in a thread where that may take long: no call of a pod is to wait for that."""
+    from agent.isolation import sample_answers  # here: an agent that samples nothing loads none of it
+
+    if (sample := sample_answers.quick_sample(raw)) is not None:
+        return sample
     try:
-        sample: VendorSample = vendor_answers.decode("sample", raw)
-    except vendor_answers.WrongAnswer as exc:
+        return await anyio.to_thread.run_sync(sample_answers.sample, raw, abandon_on_cancel=True)
+    except WrongAnswer as exc:
         raise VendorError(f"{vendor}: sample answered wrongly: {exc}") from exc
-    return sample

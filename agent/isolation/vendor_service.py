@@ -32,7 +32,7 @@ log = structlog.get_logger()
 
 EVENTS_LOST = "events-lost"
 #: Calls that only read: a wrong answer costs the answer, not the process.
-TOLERATED = frozenset({"links", "sample", "cdi"})
+TOLERATED = frozenset({"links", "cdi"})
 #: Calls that are made only while no other call waits.
 PATIENT = frozenset({"start_sampling", "sample"})
 #: By the process's word for a refusal: the error for it.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from agent.core.usage.usage_report import VendorSample
-from agent.isolation import vendor_answers
+from agent.isolation import sample_answers, vendor_answers
 from agent.isolation.vendor_process import BackendFailure, ContactLost, VendorProcess
 from agent.vendor_api.agent import Device, HealthEvent, Settings, Vendor
 
@@ -186,13 +186,12 @@ class Talk:
     async def sample(self, seconds: float) -> VendorSample:
         """Sample as the agent does: beside other calls, unless the library has one caller."""
         if self.one_caller:
-            sample: VendorSample = await self.ask("sample", seconds=seconds)
-            return sample
+            return sample_answers.sample(await self.ask("sample", seconds=seconds))
         if not self._samples_beside:
             await self.ask("start_sampling")
             self._samples_beside = True
         raw = await self._or_the_end(self._contact.sample(seconds))
-        return vendor_answers.sample(raw)
+        return sample_answers.sample(raw)
 
     async def discover(self) -> tuple[Device, ...]:
         devices: tuple[Device, ...] = await self.ask("discover")

@@ -12,15 +12,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from core.usage.cards_in_use import CARD, GIB, card, held, moment
+from structlog.testing import capture_logs
 from support.waiting import eventually
 
 from agent.config import Config, ConfigState, UsageSettings
 from agent.core.cell import Cell
+from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import VendorSample
 from agent.daemon.usage_switch import UsageSwitch
 from agent.daemon.vendors_in_service import VendorsInService
-from agent.state.usage_history_file import NAME
+from agent.state.usage_history_file import NAME, UsageHistoryFile
 
 
 class Vendor:
@@ -81,6 +84,27 @@ async def test_the_next_agent_has_the_history_of_the_last_one(tmp_path: Path) ->
         assert switch.history is not None
         await eventually(lambda: len(switch.history.keys()) == 2)  # type: ignore[union-attr]
         assert switch.history.of("ns", "first", "main", CARD)
+
+
+@pytest.mark.parametrize("error", [ImportError("no such library"), PermissionError("not to be read")])
+async def test_what_cannot_be_loaded_leaves_use_unsampled_until_the_config_changes(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = Cell(state(enabled=True))
+    read = UsageHistoryFile.read
+
+    def refused(file: UsageHistoryFile) -> UsageHistory:
+        raise error
+
+    monkeypatch.setattr(UsageHistoryFile, "read", refused)
+    with capture_logs() as logs:
+        async with running(config, tmp_path) as switch:
+            await eventually(lambda: [it["event"] for it in logs] == ["use of cards cannot be sampled"])
+            assert (logs[0]["log_level"], logs[0]["error"], switch.report) == ("error", str(error), None)
+
+            monkeypatch.setattr(UsageHistoryFile, "read", read)
+            config.set(replace(config.value, error="a later config is refused"))
+            await eventually(lambda: shown(switch) == ["p"])
 
 
 def test_an_agent_that_samples_nothing_imports_nothing_of_it() -> None:

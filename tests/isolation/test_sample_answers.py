@@ -6,6 +6,7 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,7 +24,14 @@ GOOD_USAGE = {"uuid": "b", "memory_used": 5}
 def sampled(usage: Any = None, processes: Any = None) -> VendorSample:
     answers = {"usage": usage, "processes": processes}
     raw = {method: {"answer": answer} for method, answer in answers.items() if answer is not None}
-    return vendor_answers.sample(json.dumps(raw).encode())
+    return read(json.dumps(raw).encode())
+
+
+def read(raw: bytes) -> VendorSample:
+    """Decode the sample; what the quick way makes of the bytes is nothing or the same."""
+    found = sample_answers.sample(raw)
+    assert sample_answers.quick_sample(raw) in (None, found)
+    return found
 
 
 def test_figures_at_their_bounds_are_taken() -> None:
@@ -110,6 +118,26 @@ def test_a_process_without_a_pid_or_a_device_costs_the_entry(entry: dict[str, An
 
 
 @pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        (b'{"uuid":5,"uuid":"a","pid":1}', "Expected `str`, got `int` - at `$.uuid`"),
+        (b'{"uuid":"a","pid":1,"memory":"5","memory":5}', "Expected `int | null`, got `str` - at `$.memory`"),
+    ],
+)
+def test_an_entry_whose_fields_are_right_alone_and_wrong_together_costs_the_entry(
+    entry: bytes, why: str
+) -> None:
+    good = json.dumps(GOOD_PROCESS).encode()
+
+    sample = sample_answers.sample(b'{"processes":{"answer":[%b,%b]}}' % (entry, good))
+
+    assert sample.processes == (ProcessUsage("b", 2, 5, 1.0),)
+    assert sample.complaints == {
+        "processes": f"1 figure or entry cannot be used, the first: process 0: as a whole: {why}"
+    }
+
+
+@pytest.mark.parametrize(
     "figure",
     [
         {"power": -1},
@@ -141,6 +169,52 @@ def test_of_a_list_without_measure_the_beginning_is_kept(method: str, limit: int
     assert sample.complaints[method].endswith(f" beyond the first {limit} are left out")
 
 
+def test_a_short_answer_without_fault_is_read_the_quick_way_and_no_other() -> None:
+    good = {"usage": {"answer": [GOOD_USAGE]}, "processes": {"answer": [GOOD_PROCESS]}}
+    wrong = {"processes": {"answer": [{**GOOD_PROCESS, "memory": -1}]}}
+    long = {"processes": {"answer": [GOOD_PROCESS] * 2000}}
+    quick = sample_answers.quick_sample
+    assert quick(json.dumps(good).encode()) == VendorSample((Usage("b", 5),), (ProcessUsage("b", 2, 5, 1.0),))
+    assert [quick(json.dumps(it).encode()) for it in (wrong, long)] == [None, None]
+    assert [quick(it) for it in (b"", b'{"usage":{"error":"on fire"}}', b'{"usage":{}}')] == [None] * 3
+
+
+def test_a_wrong_figure_far_behind_is_told_by_its_number() -> None:
+    entries = [{**GOOD_PROCESS, "pid": it + 1, "memory": -1 if it == 700 else it} for it in range(1000)]
+
+    sample = sampled(processes=entries)
+
+    assert [it.pid for it in sample.processes or ()] == [*range(1, 1001)]
+    assert [it.memory for it in sample.processes or ()] == [*range(700), None, *range(701, 1000)]
+    assert sample.complaints["processes"].endswith(
+        "the first: process 700: memory: -1 is not between 0 and 2^63"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"[%b1]" % (b"1," * 2_000_000), "Expected `object`, got `int` - at `$[0]`"),
+        (b"[%b{}]" % (b"{}," * 32_768), "there are more than 32768 objects"),
+    ],
+)
+def test_a_list_far_too_long_costs_the_method_before_it_is_taken_apart(
+    answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken_apart = []
+    decoded = vendor_answers.decoded
+
+    def recording(raw: bytes, wanted: Any) -> Any:
+        taken_apart.append(wanted)
+        return decoded(raw, wanted)
+
+    monkeypatch.setattr(sample_answers, "decoded", recording)
+    sample = sample_answers.sample(b'{"processes":{"answer":%b}}' % answer)
+
+    assert sample.complaints == {"processes": f"answered wrongly: {why}"}
+    assert list[msgspec.Raw] not in taken_apart
+
+
 def test_ten_thousand_wrong_entries_are_counted_in_one_sentence() -> None:
     sample = sampled(processes=[{"uuid": "a", "pid": -1}] * 10_000 + [GOOD_PROCESS])
 
@@ -163,7 +237,7 @@ def test_what_is_no_list_of_objects_costs_the_method(answer: Any) -> None:
 def test_a_failed_method_is_told_in_a_bounded_text() -> None:
     raw = json.dumps({"usage": {"error": "x\n" * 5000}, "processes": {"answer": []}}).encode()
 
-    sample = vendor_answers.sample(raw)
+    sample = sample_answers.sample(raw)
 
     assert (sample.usages, sample.processes) == (None, ())
     assert len(sample.complaints["usage"]) <= vendor_answers.MESSAGE_LIMIT
@@ -173,14 +247,14 @@ def test_a_failed_method_is_told_in_a_bounded_text() -> None:
 @pytest.mark.parametrize("raw", [b"", b"[]", b"5", b'{"usage": []}', b'{"sample": {}}', b"[" * 100_000])
 def test_what_is_no_sample_is_a_wrong_answer(raw: bytes) -> None:
     with pytest.raises(vendor_answers.WrongAnswer):
-        vendor_answers.sample(raw)
+        sample_answers.sample(raw)
 
 
 @given(raw=sample_bytes())
 def test_whatever_a_sample_says_its_figures_can_be_true(raw: bytes) -> None:
     sample = VendorSample()
     with suppress(vendor_answers.WrongAnswer):
-        sample = vendor_answers.sample(raw)
+        sample = read(raw)
     assert all(len(it) <= 1000 and it.isprintable() for it in sample.complaints.values())
     assert all(_is_part(it.utilization) and _is_amount(it.memory_used) for it in sample.usages or ())
     for process in sample.processes or ():

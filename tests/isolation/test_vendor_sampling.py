@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from support.waiting import eventually
 
 from agent.core.errors import SamplingEnded, VendorCrashed, VendorError, VendorTimeout
 from agent.core.usage.usage_report import VendorSample
-from agent.isolation import vendor_sampling
+from agent.isolation import sample_answers, vendor_sampling
 from agent.isolation.vendor_answers import OpenedBackend
 from agent.isolation.vendor_process import VendorProcess
 from agent.isolation.vendor_sampling import Sampling
@@ -53,7 +54,13 @@ def lane(monkeypatch: pytest.MonkeyPatch) -> Lane:
         made.process = process
         return await ask(process, made.seconds)
 
+    wait = VendorProcess.sampled
+
+    async def sampled(process: VendorProcess, seconds: float) -> None:
+        await wait(process, made.seconds)
+
     monkeypatch.setattr(VendorProcess, "sample", sample)
+    monkeypatch.setattr(VendorProcess, "sampled", sampled)
     return made
 
 
@@ -116,6 +123,28 @@ async def test_a_figure_that_json_lacks_costs_only_the_figure(sink: Recorder) ->
         assert sample.complaints["processes"].startswith("2 figures or entries cannot be used, the first: ")
 
 
+@pytest.mark.parametrize("backend", ["Used", "UsedByOne"])
+async def test_a_sample_that_takes_long_to_decode_is_decoded_beside_the_event_loop(
+    backend: str, sink: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+    decode = sample_answers.sample
+
+    def recording(raw: bytes) -> VendorSample:
+        threads.append(threading.current_thread())
+        return decode(raw)
+
+    monkeypatch.setattr(sample_answers, "sample", recording)
+    for does in ({}, {"processes": "absurd"}, {"processes": "many_processes"}):
+        sink.lists.clear()
+        async with serving(sink, backend, does=does, count=str(tmp_path / "count")) as process:
+            await sink.until(lambda: sink.lists)
+            assert (await process.sample()).processes
+
+    assert len(threads) == 2
+    assert threading.current_thread() not in threads
+
+
 async def test_a_sample_is_made_while_another_call_runs(sink: Recorder, flag: Flag, in_process: bool) -> None:
     does = {"prepare": "hang_while_flagged"}
     async with serving(sink, "Used", in_process=in_process, does=does, flag=str(flag)) as process:
@@ -134,7 +163,8 @@ async def test_a_sample_is_made_while_another_call_runs(sink: Recorder, flag: Fl
 class PromptProcess:
     """Stands for a process that answers a sample at once."""
 
-    samples = False
+    async def sampled(self, seconds: float) -> None:
+        """No sample is unanswered."""
 
     async def sample(self, seconds: float) -> bytes:
         return b"{}"
@@ -205,7 +235,7 @@ async def test_a_late_answer_is_dropped_and_sampling_goes_on(sink: Recorder, fla
         await sink.until(lambda: sink.lists)
         with pytest.raises(VendorTimeout):
             await process.sample()
-        with pytest.raises(VendorTimeout):  # at once: the last one is unanswered
+        with pytest.raises(VendorTimeout):  # the last one is still unanswered
             await process.sample()
         flag.lower()
         await lane.idle()
@@ -214,6 +244,42 @@ async def test_a_late_answer_is_dropped_and_sampling_goes_on(sink: Recorder, fla
         assert await process.sample() == VendorSample(USAGES, PROCESSES)
         assert await process.call("partitions") == ()
         assert sink.losses == []
+
+
+async def test_a_sample_waits_for_the_last_one_before_it_counts_as_late(
+    sink: Recorder, flag: Flag, lane: Lane
+) -> None:
+    does = {"usage": "hang_while_flagged"}
+    async with serving(sink, "Used", deadlines=HASTY, does=does, flag=str(flag)) as process:
+        await sink.until(lambda: sink.lists)
+        for _ in range(2):
+            with pytest.raises(VendorTimeout):
+                await process.sample()
+        lane.seconds = PATIENT
+        last = asyncio.create_task(process.sample())
+        await anyio.wait_all_tasks_blocked()
+        assert not last.done()
+        flag.lower()
+
+        assert await last == VendorSample(USAGES, PROCESSES)
+
+
+async def test_a_crash_fails_a_sample_that_waits_for_the_last_one(
+    sink: Recorder, flag: Flag, lane: Lane
+) -> None:
+    does = {"usage": "hang", "partitions": "segfault"}
+    async with serving(sink, "Used", deadlines=HASTY, does=does, flag=str(flag)) as process:
+        await sink.until(lambda: sink.lists)
+        with pytest.raises(VendorTimeout):
+            await process.sample()
+        lane.seconds = PATIENT
+        waiting = asyncio.create_task(process.sample())
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(VendorCrashed):
+            await process.call("partitions")
+
+        with pytest.raises(VendorCrashed):
+            await waiting
 
 
 async def test_a_sample_in_time_forgives_those_that_were_late(

@@ -24,6 +24,7 @@ from agent.core.usage.process_owners import PodName, PodNames, holder_names, pod
 from agent.core.usage.usage_alarms import AlarmRules, UsageAlarm, UsageAlarms
 from agent.core.usage.usage_report import SamplingStatus, UsageReport, VendorSample
 from agent.host.node_processes import ProcessReader, pod_log_directories, sees_node_pids
+from agent.vendor_api.text import shorten
 
 log = structlog.get_logger(__name__)
 
@@ -133,23 +134,30 @@ class UsageSampler:
         return asked
 
     async def sample(self, name: str, process: SampledVendor) -> None:
-        """Make one sample, and note what follows from it."""
+        """Make one sample, and note what follows from it. A defect in doing so costs the sample alone."""
         vendor = self._known[name]
         try:
-            sample = await process.sample()
-            at = self._clock()
-            last, trouble = await self._joined(vendor, sample)
+            await self._sample(vendor, process)
         except VendorError as exc:
             ended = isinstance(exc, SamplingEnded)
             self._set_status(vendor, replace(vendor.status, error=str(exc), ended=ended))
             if ended and self._has_noted:
                 self._note()  # what the last sample said ends now
-            return
+        except Exception as exc:
+            error = f"{name}: a defect of the agent: {type(exc).__name__}: {shorten(str(exc), 300)}"
+            if error != vendor.status.error:  # once, and not with each sample
+                log.exception("sampling failed, please report this with the log", vendor=name)
+            self._set_status(vendor, replace(vendor.status, error=error))
         finally:
             vendor.is_asked = False
+
+    async def _sample(self, vendor: _Vendor, process: SampledVendor) -> None:
+        sample = await process.sample()
+        at = self._clock()
+        vendor.last, trouble = await self._joined(vendor, sample)
         error = "; ".join((*(f"{method}: {it}" for method, it in sample.complaints.items()), *trouble))
         tells = sample.processes is not None or "processes" in sample.complaints
-        vendor.last = last
+        name = vendor.status.vendor
         self._set_status(vendor, SamplingStatus(name, at, error, tells_processes=tells))
         if self._known.get(name) is vendor:
             await self._make_accounts()
@@ -227,7 +235,8 @@ class UsageSampler:
     def _made_from(self, fresh: Mapping[str, KnownSample], promises: Promises) -> Accounts:
         held = {}
         for name, known in fresh.items():
-            before = self._known[name].holdings if name in self._known else None
+            vendor = self._known.get(name)  # once: this may be a thread, beside which `begin` forgets vendors
+            before = None if vendor is None else vendor.holdings
             held[name] = holdings(name, known.sample, promises, before)
         return accounts(fresh, promises, held)
 

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from core.usage.cards_in_use import CARD, GIB, OTHER_CARD, card, held, moment, pod, process
+from structlog.testing import capture_logs
 from support.waiting import eventually
 
 from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
@@ -214,6 +216,44 @@ async def test_a_sample_speaks_of_now_for_three_intervals_and_of_no_later_time(n
         node.now += seconds
         assert node.containers.keys() == shown
         assert node.sampler.report().sampled == ({"acme"} if shown else set())
+
+
+async def test_a_defect_costs_the_sample_and_not_the_agent(node: Node) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor(process(7, GIB))
+    good = vendor.answer
+    await node.round()
+    vendor.answer = RuntimeError("generator raised StopIteration")
+    with capture_logs() as logs:
+        await node.round()
+        await node.round()
+    assert node.status.at == NOON + 5
+    assert node.status.error == "acme: a defect of the agent: RuntimeError: generator raised StopIteration"
+    assert [it["vendor"] for it in logs if it.get("exc_info")] == ["acme"]
+    vendor.answer = good
+    await node.round()
+    assert (node.status.at, node.status.error) == (node.now, "")
+
+
+class Forgetful(dict[str, Any]):
+    """Loses what was found in it, as where another thread replaces it between two looks."""
+
+    def __contains__(self, name: object) -> bool:
+        return self.pop(name, None) is not None  # type: ignore[call-overload]
+
+
+async def test_a_vendor_that_is_forgotten_while_accounts_are_made_is_no_defect(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    await node.round()
+    fresh, known = node.sampler._fresh(), Forgetful(node.sampler._known)
+    monkeypatch.setattr(node.sampler, "_known", known)
+    accounts = await asyncio.to_thread(node.sampler._made_from, fresh, node.promises)
+    assert [it.pod for it in accounts.containers] == ["p"]
 
 
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.isolation import child, vendor_answers
+from agent.isolation import child, sample_answers
 from agent.vendor_api.agent import ProcessUsage, Usage
 from agent.vendors.simulated.child.backend import SimulatedBackend
 from agent.vendors.simulated.child.scenario import MEMORY, Scenario
@@ -122,7 +122,7 @@ def test_a_figure_that_does_not_exist_costs_the_cards_and_no_process(
     scenario.run({"uuid": "a", "pid": 1})
 
     sample = child.SampleMaker(backend, lambda message: None).answer(7)
-    found = vendor_answers.sample(json.dumps(json.loads(sample)["answer"]).encode())
+    found = sample_answers.sample(json.dumps(json.loads(sample)["answer"]).encode())
 
     assert found.usages is None
     assert found.complaints["usage"].startswith("TypeError: ")
