@@ -192,13 +192,14 @@ class UsageSampler:
         """Note the use as of now for the history, the times of use and the alarms."""
         now, usage = self._clock(), self._config().usage
         containers = self._accounts().containers
+        holders = {it.container_key for it in self._promises().in_use}
         self._has_noted = bool(containers)
         self.history.add(now, containers)
-        self._idle_times.saw(now, containers)
+        self._idle_times.saw(now, containers, holders)
         exceeded = usage.limit_exceeded
         idle_after = usage.idle.after if usage.idle.event else None
         rules = AlarmRules(exceeded.by, exceeded.for_, idle_after)
-        self._alarms.saw(now, self._idle_times.timed(containers), rules)
+        self._alarms.saw(now, self._idle_times.timed(containers), rules, holders)
 
     def _fresh(self) -> Mapping[str, KnownSample]:
         """The last samples that are not too old, of the vendors in service."""

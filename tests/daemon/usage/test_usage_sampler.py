@@ -317,6 +317,21 @@ async def test_an_alarm_ends_where_no_sample_comes_any_more(node: Node) -> None:
     assert node.alarms == []
 
 
+async def test_a_sample_that_lacks_utilization_and_samples_that_stay_away_lose_no_time_of_use(
+    node: Node,
+) -> None:
+    node.wants()
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor(process(7, GIB, 0.5))
+    await node.round()
+    unknown, idle = (VendorSample((card(GIB),), (process(7, GIB, it),)) for it in (None, 0.0))
+    for answer in (unknown, VendorTimeout("acme", "sample", 2.0), idle):
+        vendor.answer = answer
+        await node.round(300)
+    assert node.containers["p"].active_at == NOON + 5
+
+
 async def test_a_list_of_ten_thousand_processes_loses_nothing(node: Node) -> None:
     node.has(7)
     node.promises = of("p")
