@@ -109,7 +109,7 @@ def _rows(usage: JoinedUsage) -> Iterator[_Row]:
         yield _Row(
             _labels(usage, device, instance),
             cards[0].usage,
-            [(labels(_POD, (use.pod, use.namespace, use.container)), use) for use in containers],
+            [(usage.labels(_POD, (use.pod, use.namespace, use.container)), use) for use in containers],
             len(containers) > 1 or any(map(usage.is_shared, uuids)),
             device.parent is None,
         )
