@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import anyio
 import pytest
 from core.usage.cards_in_use import CARD, GIB, card, held, moment, pod, process
 from support.waiting import eventually
@@ -15,8 +18,10 @@ from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import SamplingEnded, VendorTimeout
 from agent.core.model import VendorState
+from agent.core.usage.card_accounts import Accounts, accounts
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import ContainerUse, SamplingStatus, Unattributed, VendorSample
+from agent.daemon.usage import usage_sampler
 from agent.daemon.usage.usage_sampler import UsageSampler
 from agent.host.node_processes import ProcessReader
 from agent.vendor_api.agent import ProcessUsage
@@ -330,6 +335,37 @@ async def test_a_sample_that_lacks_utilization_and_samples_that_stay_away_lose_n
         vendor.answer = answer
         await node.round(300)
     assert node.containers["p"].active_at == NOON + 5
+
+
+async def test_the_accounts_of_two_vendors_are_made_in_threads_alone_and_views_show_the_last_ones_meanwhile(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.promises = moment(states=dict.fromkeys(("acme", "other"), VendorState.OPEN))
+    node.vendors = {"acme": Vendor(), "other": Vendor()}
+    await node.round()
+    last, made, may_end = node.sampler.report(), [], threading.Event()
+
+    def slow(*of: Any) -> Accounts:
+        made.append(threading.current_thread())
+        if made[-1] is not threading.main_thread():
+            may_end.wait(30)
+        return accounts(*of)
+
+    monkeypatch.setattr(usage_sampler, "accounts", slow)
+    try:
+        async with anyio.create_task_group() as group:
+            for name, vendor in node.sampler.begin().items():
+                group.start_soon(node.sampler.sample, name, vendor)
+            await eventually(lambda: made and all(it.asked == 2 for it in node.vendors.values()))
+            assert node.sampler.report().cards is last.cards
+            assert len(made) == 1
+            node.promises = of("p")  # the ledger has changed
+            assert node.sampler.report().cards is not last.cards
+            assert made[1:] == [threading.main_thread()]
+            may_end.set()
+    finally:
+        may_end.set()
+    assert threading.main_thread() not in made[2:]
 
 
 async def test_a_list_of_ten_thousand_processes_loses_nothing(node: Node) -> None:
