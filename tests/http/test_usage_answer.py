@@ -147,6 +147,24 @@ def test_what_is_nowhere_names_the_page_of_use() -> None:
     assert "/inspect/usage" not in ask("/nowhere", Audience.NETWORK)[1]
 
 
+@pytest.mark.parametrize(
+    ("target", "is_made"),
+    [("/metrics", True), ("/inspect", True), ("/inspect/usage", True), ("/inspect/usage?history=1", True)]
+    + [(it, False) for it in ("/readyz", "/healthz", "/version", "/inspect/metax", "/nowhere")],
+)
+def test_use_is_made_for_the_views_that_show_use_alone(target: str, is_made: bool) -> None:
+    asked: list[AgentStatus] = []
+
+    def with_use(status: AgentStatus) -> AgentStatus:
+        asked.append(status)
+        return structs.replace(status, usage=REPORT)
+
+    off = structs.replace(WORKED, usage=None)
+    found = answer(lambda: off, Audience.ADMIN, target, with_use)
+    assert asked == [off] * is_made
+    assert any(it in found.body for it in (b"xpu_usage_up", b"8589934592")) is is_made
+
+
 # The history
 
 
