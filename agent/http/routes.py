@@ -68,7 +68,7 @@ def answer(status: StatusSource, audience: Audience, target: str, with_use: With
     if view is not None:
         return view(shown)
     if path == USAGE and is_on_machine:
-        return usage_answer(shown(), query, with_processes=audience is Audience.ADMIN)
+        return usage_answer(shown(), query, is_admin=audience is Audience.ADMIN)
     now = status()
     format = tool_formats.requested_format(now, path)
     if format is not None and is_on_machine:

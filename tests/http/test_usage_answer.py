@@ -48,7 +48,7 @@ def ask(target: str, audience: Audience = Audience.ADMIN, status: AgentStatus = 
 
 def read(status: AgentStatus, query: str = "", now: float = NOW) -> UsageDocument:
     """The document as `top` reads it."""
-    return decode(usage_answer(status, query, with_processes=True, now=now).body)
+    return decode(usage_answer(status, query, is_admin=True, now=now).body)
 
 
 def test_cards_have_their_account_and_what_they_are() -> None:
@@ -182,6 +182,17 @@ def test_the_minutes_of_a_container_are_shown_as_they_are(query: str) -> None:
     assert history.minutes == ((33333, 1 << 30, 0.25), (33334, None, None))
 
 
+def test_all_histories_are_for_the_admin_socket_alone() -> None:
+    minutes = Minutes(KEY)
+    found = structs.replace(WORKED, usage_history=minutes)
+
+    status, text = ask("/inspect/usage?history=1", Audience.LOCAL, found)
+    assert (status, minutes.asked) == (403, [])
+    assert text == "history=1 is served on the admin socket only; here: NAMESPACE/POD/CONTAINER\n"
+    assert ask("/inspect/usage?history=a/infer-0/main", Audience.LOCAL, found)[0] == 200
+    assert minutes.asked == [KEY]
+
+
 def test_only_the_named_container_has_its_minutes() -> None:
     minutes = Minutes(KEY, ("b", "nb-3", "nb", "GPU-a"), ("a", "infer-0", "main", "GPU-b"))
     status = structs.replace(WORKED, usage_history=minutes)
@@ -233,7 +244,7 @@ def test_kept_answers_of_two_histories_are_not_mixed_up() -> None:
 
     found = [
         json.loads(recent(canonical(f"/inspect/usage{query}")).body)["history"]
-        for query in ("", "?history=1", "?history=b/nb-3/nb", "?y=1")
+        for query in ("", "?history=a/infer-0/main", "?history=b/nb-3/nb", "?y=1")
     ]
     assert [it if it is None else len(it) for it in found] == [None, 1, 0, None]
 
