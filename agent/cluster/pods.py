@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from agent.cluster.api_protocol import Object
@@ -75,7 +75,7 @@ def candidate(pod: Object, reads: AnnotationFilter) -> Candidate | None:
         appeared=version(metadata) if is_new else 0,
         version=version(metadata),
         bound=_bound(status),
-        container_ids=dict(islice(_container_ids(status), MAX_CONTAINERS)) if _has_several(spec) else {},
+        container_ids=dict(_container_ids(status)) if reads.container_ids and _has_several(spec) else {},
     )
 
 
@@ -161,14 +161,15 @@ def _containers(spec: Mapping[str, Any]) -> Iterator[PodContainer]:
 
 
 def _has_several(spec: Mapping[str, Any]) -> bool:
-    """Whether the pod has more than one container."""
-    lists = (spec.get(key) for key in ("initContainers", "containers"))
+    """Whether the pod has more than one container. A container for debugging is ephemeral."""
+    lists = (spec.get(key) for key in ("initContainers", "containers", "ephemeralContainers"))
     return sum(len(it) for it in lists if isinstance(it, list)) > 1
 
 
 def _container_ids(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The runtime's ids of the containers, which the status has as `containerd://ID`, with the names."""
-    for container in _container_statuses(status):
+    shown = chain(_container_statuses(status), _listed(status, "ephemeralContainerStatuses"))
+    for container in islice(shown, MAX_CONTAINERS):
         container_id = text(container, "containerID").rpartition("://")[2]
         if (name := text(container, "name")) and 0 < len(container_id) <= MAX_UID:
             yield container_id, name
@@ -176,8 +177,12 @@ def _container_ids(status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _container_statuses(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """What the status says of each container, init containers first."""
-    lists = (status.get(key) for key in ("initContainerStatuses", "containerStatuses"))
-    return (it for found in lists if isinstance(found, list) for it in found if isinstance(it, dict))
+    return chain(_listed(status, "initContainerStatuses"), _listed(status, "containerStatuses"))
+
+
+def _listed(status: Mapping[str, Any], key: str) -> Iterator[Mapping[str, Any]]:
+    found = status.get(key)
+    return (it for it in (found if isinstance(found, list) else ()) if isinstance(it, dict))
 
 
 def _limits(container: Mapping[str, Any]) -> Mapping[str, int]:

@@ -200,10 +200,16 @@ class NodeAgent:
         return await self._parts.apply(command)
 
     def view(self) -> AgentStatus:
-        """The status of the agent, as of now."""
+        """The status of the agent, as of now, without the use of the cards."""
         from agent.daemon.running_status import running_status
 
         return self._status(running_status)
+
+    def with_use(self, status: AgentStatus) -> AgentStatus:
+        """The status with the use of the cards as of now."""
+        from agent.daemon.running_status import with_use
+
+        return with_use(self._parts, status) if self._parts is not None else status
 
     def serving_view(self) -> AgentStatus | None:
         """The status without figures, for comparisons; None while another agent serves the node."""

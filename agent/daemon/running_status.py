@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
-    """The status `base` with all that the parts know now."""
+    """The status `base` with all that the parts know now but the use of the cards."""
     handler = parts.handler
     return replace(
         status_without_figures(parts, base),
@@ -22,9 +22,13 @@ def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
         counters=_counters(parts),
         allocate_seconds={key: tuple(values) for key, values in handler.seconds.items()},
         pre_start_seconds={key: tuple(values) for key, values in handler.pre_start_seconds.items()},
-        usage=parts.usage.report,
         usage_history=parts.usage.history,
     )
+
+
+def with_use(parts: Composition, status: AgentStatus) -> AgentStatus:
+    """The status with the use of the cards as of now."""
+    return replace(status, usage=parts.usage.report)
 
 
 def status_without_figures(parts: Composition, base: AgentStatus) -> AgentStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -77,6 +78,8 @@ class VendorsInService:
                 if state.config.vendors != applied and not state.waiting:
                     applied = state.config.vendors
                     self._apply(state.config, plugins_in_service(state.config), group)
+                elif not state.waiting:
+                    self._read(state.config)
 
     def _apply(self, config: Config, wanted: Iterable[VendorPlugin], group: TaskGroup) -> None:
         plugins = {it.name: it for it in wanted}
@@ -92,11 +95,16 @@ class VendorsInService:
                 self._end(name)
         self._hardware = hardware
         self._node.configure(vendors, rules, [_status(it) for it in plugins.values()])
-        self.reads.set(_annotation_filter(self._node.schedulers, self._node.vendors.values()))
+        self._read(config)
         self._config, self._group = config, group
         for name in vendors:
             self._make(name)
         self._share()
+
+    def _read(self, config: Config) -> None:
+        """Set what is kept of pods."""
+        found = _annotation_filter(self._node.schedulers, self._node.vendors.values())
+        self.reads.set(replace(found, container_ids=config.usage.enabled))
 
     def _end(self, name: str) -> None:
         """Take a process out of service; the vendor's next one waits for its end."""

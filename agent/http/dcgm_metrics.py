@@ -7,13 +7,16 @@ d5e5f51.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
-from agent.core.model import DeviceStatus
+from msgspec import structs
+
+from agent.core.publishing.usage_series_rules import distinct
 from agent.core.usage.usage_report import CardUse, ContainerUse
 from agent.http.foreign_units import mhz, mib, millijoules, percent
 from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily, labels
-from agent.vendor_api.agent import DRIVER_VERSION, Usage
+from agent.vendor_api.agent import DRIVER_VERSION, Device, Usage
 
 #: Attributes of a slice as NVIDIA's plugin names them: the number of the GPU instance, and the profile.
 _INSTANCE, _PROFILE = "gi", "mig-profile"
@@ -53,6 +56,17 @@ _COUNTERS: Mapping[str, tuple[str, Callable[[Usage], Value]]] = {
 }
 
 
+class _Row(NamedTuple):
+    """A card, or a GPU instance with all its compute instances, which share its memory."""
+
+    labels: str
+    usage: Usage
+    #: The containers that have or use it, each once, with the labels that they add.
+    containers: Sequence[tuple[str, ContainerUse]]
+    is_shared: bool
+    is_board: bool
+
+
 def dcgm_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     """The series of all cards and slices, with the pod where exactly one container has the card.
 
@@ -60,37 +74,54 @@ def dcgm_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     other figures have no pod there.
     """
     cut = usage.cut_cards
-    cards = [
-        (_labels(usage, known, card), card, tuple(usage.containers_of.get(card.usage.uuid, ())))
-        for card in usage.report.cards
-        if (known := usage.devices.get(card.usage.uuid)) is not None
-    ]
-    whole = [(named, card, pods) for named, card, pods in cards if card.usage.uuid not in cut]
-    boards = [it for it in cards if usage.devices[it[1].usage.uuid].device.parent is None]
+    rows = [*_rows(usage)]
+    whole = [row for row in rows if row.usage.uuid not in cut]
+    boards = [row for row in rows if row.is_board]
     help_ = "GPU utilization (in %)."
-    split = _split(usage, whole, lambda it: percent(it.utilization), lambda it: percent(it.utilization))
+    split = _split(whole, lambda it: percent(it.utilization), lambda it: percent(it.utilization))
     yield MetricFamily("DCGM_FI_DEV_GPU_UTIL", help_, split)
     help_ = "Framebuffer memory used (in MiB)."
-    split = _split(usage, whole, lambda it: mib(it.memory_used), lambda it: mib(it.memory))
+    split = _split(whole, lambda it: mib(it.memory_used), lambda it: mib(it.memory))
     yield MetricFamily("DCGM_FI_DEV_FB_USED", help_, split)
     for name, (help_, value) in _OF_USE.items():
-        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(usage, whole, value))
+        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(whole, value))
     for name, (help_, value) in _OF_BOARD.items():
-        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(usage, boards, value))
+        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(boards, value))
     for name, (help_, value) in _COUNTERS.items():
-        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(usage, boards, value), "counter")
+        yield MetricFamily(f"DCGM_FI_DEV_{name}", help_, _each(boards, value), "counter")
     help_ = "Ratio of cycles the tensor (HMMA) pipe is active."
-    series = _each(usage, whole, lambda it: it.tensor_utilization)
+    series = _each(whole, lambda it: it.tensor_utilization)
     yield MetricFamily("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", help_, series)
 
 
-#: A card with its labels, and the containers that have or use it.
-Row = tuple[str, CardUse, Sequence[ContainerUse]]
+def _rows(usage: JoinedUsage) -> Iterator[_Row]:
+    groups: dict[tuple[str, str], list[CardUse]] = {}
+    for card in usage.report.cards:
+        if (known := usage.devices.get(card.usage.uuid)) is not None:
+            device = known.device
+            groups.setdefault((device.parent or device.uuid, _instance(device)), []).append(card)
+    for (_, instance), cards in groups.items():
+        uuids = [card.usage.uuid for card in cards]
+        uses = [use for uuid in uuids for use in usage.containers_of.get(uuid, ())]
+        # A process may be left of a pod of the same name, whose allocation is over.
+        containers = distinct(structs.replace(use, uuid=uuids[0], resource="") for use in uses)
+        device = usage.devices[uuids[0]].device
+        yield _Row(
+            _labels(usage, device, instance),
+            cards[0].usage,
+            [(usage.labels(_POD, (use.pod, use.namespace, use.container)), use) for use in containers],
+            len(containers) > 1 or any(map(usage.is_shared, uuids)),
+            device.parent is None,
+        )
 
 
-def _labels(usage: JoinedUsage, known: DeviceStatus, card: CardUse) -> str:
-    """The labels of a card, or those of a slice's card with the slice's number and profile."""
-    device = known.device
+def _instance(device: Device) -> str:
+    """The number of the GPU instance; empty of a card. Another slice stands for itself."""
+    return "" if device.parent is None else device.attributes.get(_INSTANCE) or device.uuid
+
+
+def _labels(usage: JoinedUsage, device: Device, instance: str) -> str:
+    """The labels of a card, or those of a slice's card with the number and profile of the GPU instance."""
     index = str(device.index)
     named = {
         "gpu": index,
@@ -100,9 +131,9 @@ def _labels(usage: JoinedUsage, known: DeviceStatus, card: CardUse) -> str:
         "modelName": device.model,
     }
     if device.parent is not None:
-        attributes = device.attributes
-        named["GPU_I_PROFILE"] = attributes.get(_PROFILE, "")
-        named["GPU_I_ID"] = attributes.get(_INSTANCE, "")
+        # The profile of a compute instance begins with its own part: 1c.3g.40gb.
+        named["GPU_I_PROFILE"] = device.attributes.get(_PROFILE, "").rpartition("c.")[2]
+        named["GPU_I_ID"] = instance
     driver = device.attributes.get(DRIVER_VERSION, "")
     named |= {"hostname": usage.node, "DCGM_FI_DRIVER_VERSION": driver}
     return labels((*named,), (*named.values(),))
@@ -121,35 +152,26 @@ def _free(usage: Usage) -> int | None:
 
 
 def _split(
-    usage: JoinedUsage,
-    rows: Sequence[Row],
+    rows: Sequence[_Row],
     of_card: Callable[[Usage], Value],
     of_container: Callable[[ContainerUse], Value],
 ) -> Sequence[tuple[str, float]]:
     """The figure of each container on shared cards, and of each other card."""
     series: list[tuple[str, float]] = []
     for row in rows:
-        named, _, containers = row
-        known = [(f"{named},{_pod(it)}", of_container(it)) for it in containers if usage.is_shared(it.uuid)]
-        of_containers = [(of_it, value) for of_it, value in known if value is not None]
-        series += of_containers or _each(usage, (row,), of_card)
+        containers = row.containers if row.is_shared else ()
+        known = [(f"{row.labels},{pod}", of_container(use)) for pod, use in containers]
+        of_containers = [(named, value) for named, value in known if value is not None]
+        series += of_containers or _each((row,), of_card)
     return series
 
 
-def _each(
-    usage: JoinedUsage, rows: Sequence[Row], value: Callable[[Usage], Value]
-) -> Sequence[tuple[str, float]]:
+def _each(rows: Sequence[_Row], value: Callable[[Usage], Value]) -> Sequence[tuple[str, float]]:
     """The figure of each card, with the pod where one container alone has the card."""
-    found = ((_with_pod(usage, row), value(row[1].usage)) for row in rows)
+    found = ((_with_pod(row), value(row.usage)) for row in rows)
     return [(named, figure) for named, figure in found if figure is not None]
 
 
-def _with_pod(usage: JoinedUsage, row: Row) -> str:
-    named, card, containers = row
-    if not containers or usage.is_shared(card.usage.uuid):
-        return named
-    return f"{named},{_pod(containers[0])}"
-
-
-def _pod(use: ContainerUse) -> str:
-    return labels(_POD, (use.pod, use.namespace, use.container))
+def _with_pod(row: _Row) -> str:
+    is_alone = row.containers and not row.is_shared
+    return f"{row.labels},{row.containers[0][0]}" if is_alone else row.labels

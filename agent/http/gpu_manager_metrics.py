@@ -11,7 +11,7 @@ from itertools import chain
 from agent.core.usage.usage_report import ContainerUse
 from agent.http.foreign_units import mib, percent
 from agent.http.joined_usage import JoinedUsage
-from agent.http.metric_families import MetricFamily, labels
+from agent.http.metric_families import MetricFamily
 
 _CONTAINER = ("pod_name", "namespace", "node", "container_name")
 _TOTAL = "total"
@@ -22,7 +22,8 @@ Cards = Sequence[tuple[int, ContainerUse]]
 
 def gpu_manager_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     """What each container uses of each card and of all its cards, and what it has requested."""
-    containers = [*_by_container(usage).items()]
+    by_container = _by_container(usage).items()
+    containers = [(usage.labels(_CONTAINER, names), cards) for names, cards in by_container]
     for name, help_, label, figures in _USED:
         parts = (_used(named, label, figures(cards)) for named, cards in containers)
         yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
@@ -31,11 +32,11 @@ def gpu_manager_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
         yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
 
 
-def _by_container(usage: JoinedUsage) -> dict[str, list[tuple[int, ContainerUse]]]:
-    found: dict[str, list[tuple[int, ContainerUse]]] = {}
+def _by_container(usage: JoinedUsage) -> dict[tuple[str, ...], list[tuple[int, ContainerUse]]]:
+    found: dict[tuple[str, ...], list[tuple[int, ContainerUse]]] = {}
     for use in usage.containers:
         if (known := usage.devices.get(use.uuid)) is not None:
-            names = labels(_CONTAINER, (use.pod, use.namespace, usage.node, use.container))
+            names = (use.pod, use.namespace, usage.node, use.container)
             found.setdefault(names, []).append((known.device.index, use))
     return found
 

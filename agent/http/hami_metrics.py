@@ -14,10 +14,10 @@ from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily, labels
 from agent.vendor_api.agent import Usage
 
-_HOST: Sequence[str] = ("node", "device_index", "device_uuid", "device_type")
-_HOST_OF_OLD: Sequence[str] = ("nodeid", "deviceidx", "deviceuuid", "devicetype")
-_CONTAINER: Sequence[str] = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
-_CONTAINER_OF_OLD: Sequence[str] = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
+_HOST: tuple[str, ...] = ("node", "device_index", "device_uuid", "device_type")
+_HOST_OF_OLD: tuple[str, ...] = ("nodeid", "deviceidx", "deviceuuid", "devicetype")
+_CONTAINER: tuple[str, ...] = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
+_CONTAINER_OF_OLD: tuple[str, ...] = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
 _SLICE = ("mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
 #: Attributes of a slice as NVIDIA's plugin names them.
 _INSTANCES, _PROFILE = ("gi", "ci"), "mig-profile"
@@ -35,7 +35,7 @@ def hami_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
                 yield _family(shown, help_, named, [figure(it.usage) for it in cards])
     containers = [*_numbered(usage)]
     for columns, is_old in ((_CONTAINER, False), (_CONTAINER_OF_OLD, True)):
-        named = [labels(columns, names) for names, _ in containers]
+        named = [usage.labels(columns, names) for names, _ in containers]
         for name, of_old, help_, value in _OF_CONTAINERS:
             figures = [value(use, usage.report.now) for _, use in containers]
             yield _family(of_old if is_old else name, help_, named, figures)

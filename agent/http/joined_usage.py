@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -14,6 +14,7 @@ from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
 from agent.core.publishing.usage_series_rules import by_pod, distinct
 from agent.core.usage.usage_report import CardUse, ContainerUse, UsageReport
+from agent.http.metric_families import labels
 
 
 # No slots: the groups are built once per value.
@@ -32,6 +33,8 @@ class JoinedUsage:
     level: Literal["container", "pod"] = "container"
     #: How many containers and shares have no series.
     left_out: int = 0
+    #: Writes the labels of containers and shares.
+    labels: Callable[[tuple[str, ...], Iterable[str]], str] = labels
 
     @classmethod
     def of(cls, status: AgentStatus, report: UsageReport) -> JoinedUsage:
@@ -45,7 +48,10 @@ class JoinedUsage:
         )
 
     def reduced(self, series: int, most: int) -> JoinedUsage:
-        """The use in fewer series than these: by pod, and then without the last ones."""
+        """The use in fewer series: by pod, and then without the last ones.
+
+        `series`: how many there are of containers and shares now; `most`: how many there may be.
+        """
         if self.level == "container":
             shares = dict.fromkeys(structs.replace(share, container="") for share in self.shares)
             pods = replace(self, containers=by_pod(self.containers), shares=tuple(shares), level="pod")
@@ -65,9 +71,10 @@ class JoinedUsage:
     def is_shared(self, uuid: str) -> bool:
         """Whether several containers can have the card: some have, or a resource shares it."""
         uses = self.containers_of.get(uuid, ())
+        if len(uses) > 1:
+            return True
         known = (self.resources.get(use.resource) for use in uses)
-        shared = (it is not None and it.rule.sharing.kind != "exclusive" for it in known)
-        return len(uses) > 1 or any(shared)
+        return any(it is not None and it.rule.sharing.kind != "exclusive" for it in known)
 
     def total(self, uuid: str) -> int | None:
         """All memory of the card in bytes."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from agent.http.label_values import MAX_LABEL_LENGTH, label_value
@@ -23,9 +24,14 @@ class MetricFamily:
     type: Literal["gauge", "counter"] = "gauge"
 
 
-def labels(names: Sequence[str], values: Sequence[str]) -> str:
+def labels(names: tuple[str, ...], values: Iterable[str]) -> str:
     """Labels as a page writes them, without the braces."""
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return _template(names) % tuple(map(_escaped, values))
+
+
+@lru_cache(maxsize=64)
+def _template(names: tuple[str, ...]) -> str:
+    return ",".join(f'{name}="%s"' for name in names)
 
 
 def page(families: Iterable[MetricFamily]) -> bytes:

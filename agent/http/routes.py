@@ -14,6 +14,10 @@ from agent.http.inspect_document import to_builtins
 from agent.http.usage_answer import USAGE, usage_answer, wanted_history
 
 StatusSource = Callable[[], AgentStatus]
+#: Adds the use of the cards, whose making takes longer than all the rest, to a status.
+WithUse = Callable[[AgentStatus], AgentStatus]
+#: The views that show use.
+_OF_USE = frozenset({"/metrics", "/inspect", USAGE})
 
 
 class Audience(Enum):
@@ -47,15 +51,24 @@ def canonical(target: str) -> str:
     return path if path in _FOR_NETWORK or path in _FOR_MACHINE else target
 
 
-def answer(status: StatusSource, audience: Audience, target: str) -> HttpAnswer:
+def as_it_is(status: AgentStatus) -> AgentStatus:
+    """The status of an agent that has the use in it, or none."""
+    return status
+
+
+def answer(status: StatusSource, audience: Audience, target: str, with_use: WithUse = as_it_is) -> HttpAnswer:
     """The answer to a GET of the target: a path with an optional query."""
     path, _, query = target.partition("?")
     is_on_machine = audience is not Audience.NETWORK
+
+    def shown() -> AgentStatus:
+        return with_use(status()) if path in _OF_USE else status()
+
     view = _FOR_NETWORK.get(path) or (_FOR_MACHINE.get(path) if is_on_machine else None)
     if view is not None:
-        return view(status)
+        return view(shown)
     if path == USAGE and is_on_machine:
-        return usage_answer(status(), query, with_processes=audience is Audience.ADMIN)
+        return usage_answer(shown(), query, is_admin=audience is Audience.ADMIN)
     now = status()
     format = tool_formats.requested_format(now, path)
     if format is not None and is_on_machine:

@@ -18,21 +18,25 @@ from agent.http.client_limits import ClientLimits
 from agent.http.listen import on_address, on_path
 from agent.http.open_connections import ClientConnections
 from agent.http.operator_commands import Apply, answer_command
-from agent.http.routes import Audience, StatusSource, answer, canonical
+from agent.http.routes import Audience, StatusSource, WithUse, answer, as_it_is, canonical
 
 
-async def serve(status: StatusSource, at: str | Path, apply: Apply | None = None) -> None:
+async def serve(
+    status: StatusSource, at: str | Path, apply: Apply | None = None, with_use: WithUse = as_it_is
+) -> None:
     """Serve the status until cancelled, at ADDR:PORT or at the path of a unix socket.
 
     A unix socket and loopback serve everything, other addresses only what probes and scrapes need. A unix
-    socket also takes commands of an operator, which `apply` carries out.
+    socket also takes commands of an operator, which `apply` carries out. `with_use` adds the use of the cards
+    for the views that show use.
 
     Raises:
         CannotServe: The address is in use, or not an address of this machine.
         ConfigError: `at` is no address.
     """
     with _listening(str(at)) as (listener, audience, _):
-        await _connections(status, audience, ClientLimits(), apply).run(listener)
+        views = _views(status, audience, with_use)
+        await _connections(views, audience, ClientLimits(), apply).run(listener)
 
 
 @asynccontextmanager
@@ -41,7 +45,8 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve the status while the scope is open; yields the address, with a free port in place of port 0."""
     with _listening(str(at)) as (listener, audience, where):
-        running = _connections(status, audience, limits or ClientLimits(), apply).run(listener)
+        views = _views(status, audience)
+        running = _connections(views, audience, limits or ClientLimits(), apply).run(listener)
         task = asyncio.create_task(running)
         try:
             yield where
@@ -52,20 +57,20 @@ async def serving(
 
 
 def _connections(
-    status: StatusSource, audience: Audience, limits: ClientLimits, apply: Apply | None
+    views: GetHandler, audience: Audience, limits: ClientLimits, apply: Apply | None
 ) -> ClientConnections:
     commands = partial(answer_command, apply) if apply is not None and audience is Audience.ADMIN else None
-    return ClientConnections(_views(status, audience), limits, commands)
+    return ClientConnections(views, limits, commands)
 
 
-def _views(status: StatusSource, audience: Audience) -> GetHandler:
+def _views(status: StatusSource, audience: Audience, with_use: WithUse = as_it_is) -> GetHandler:
     """Answers over the admin socket are fresh, so that the effect of a command shows at once.
 
     Other answers may be as old as AnswerCache keeps them.
     """
     if audience is Audience.ADMIN:
-        return lambda target, _: answer(status, audience, target)
-    recent = AnswerCache(lambda target: answer(status, audience, target))
+        return lambda target, _: answer(status, audience, target, with_use)
+    recent = AnswerCache(lambda target: answer(status, audience, target, with_use))
     if audience is Audience.NETWORK:
         return lambda target, _: recent(canonical(target))
     return lambda target, host: host_header.refusal(host) or recent(canonical(target))

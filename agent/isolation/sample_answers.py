@@ -64,7 +64,7 @@ class _GoodSample(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Object(msgspec.Struct):
-    """Any object, of which nothing is read."""
+    """Any object. Its content is not read."""
 
 
 def quick_sample(raw: bytes) -> VendorSample | None:

@@ -54,7 +54,8 @@ class Candidate:
     bound: float = 0.0
     #: The pod's resourceVersion; 0 where unknown. The versions of an API server only grow (KEP-5504).
     version: int = field(default=0, compare=False)
-    #: Of a pod with several containers: the runtime's id of a container to the container's name.
+    #: The runtime's id of a container to the container's name: of a pod with several containers, where the
+    #: use of cards is sampled.
     container_ids: Mapping[str, str] = field(default_factory=dict)
     #: Claims that `agent.core.attribution.claim_reading` has read from this version of the pod.
     claims_cache: dict[tuple[object, ...], Any] = field(default_factory=dict, compare=False, repr=False)

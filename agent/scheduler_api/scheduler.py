@@ -111,13 +111,16 @@ def common_dialects(schedulers: Iterable[Scheduler]) -> tuple[Dialect, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AnnotationFilter:
-    """Which annotations of a pod the agent keeps."""
+    """Which annotations of a pod the agent keeps, and whether the ids of containers."""
 
     #: Prefixes of their keys.
     prefixes: tuple[str, ...] = (OWN,)
     #: Programs of schedulers, each with the annotation that it writes. A pod that names Kubernetes' own
     #: scheduler and has that annotation from that program was placed by the program.
     writers: tuple[tuple[str, str], ...] = ()
+    #: Whether the runtime's ids of containers are kept. Only the sampling of use reads them, and a pod whose
+    #: container starts again is another value with them.
+    container_ids: bool = False
 
 
 def reads(schedulers: Iterable[Scheduler], dialects: Iterable[Dialect] = ()) -> AnnotationFilter:

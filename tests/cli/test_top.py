@@ -57,7 +57,7 @@ class Terminal(io.StringIO):
 
 def picture(status: AgentStatus = WORKED) -> Picture:
     """What `top` reads of an agent with this status."""
-    answered = usage_answer(status, "", with_processes=True)
+    answered = usage_answer(status, "", is_admin=True)
     document = inspect_document(status)
     if answered.status != 200:
         return Picture(document, remarks=(answered.body.decode().strip(),))

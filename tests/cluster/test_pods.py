@@ -41,8 +41,8 @@ def pod(**parts: Any) -> dict[str, Any]:
     return {key: {**value, **parts.get(key, {})} for key, value in raw.items()}
 
 
-def taken(**parts: Any) -> Candidate:
-    found = pods.candidate(pod(**parts), READS)
+def taken(reads: AnnotationFilter = READS, **parts: Any) -> Candidate:
+    found = pods.candidate(pod(**parts), reads)
     assert found is not None
     return found
 
@@ -447,24 +447,51 @@ async def follow_all(listed: Sequence[dict[str, Candidate]]) -> None:
     following.cancel()
 
 
+WITH_IDS = replace(READS, container_ids=True)
+
+
 def test_the_runtimes_ids_of_a_pod_with_several_containers_are_kept() -> None:
     spec = {"initContainers": [{"name": "load"}], "containers": [{"name": "main"}]}
     status = {
         "initContainerStatuses": [{"name": "load", "containerID": "containerd://aa"}],
         "containerStatuses": [{"name": "main", "containerID": "cri-o://bb"}, {"name": "new"}, None],
     }
-    assert taken(spec=spec, status=status).container_ids == {"aa": "load", "bb": "main"}
+    assert taken(WITH_IDS, spec=spec, status=status).container_ids == {"aa": "load", "bb": "main"}
+    again = {"containerStatuses": [{"name": "main", "containerID": "cri-o://cc"}]}
+    assert taken(WITH_IDS, spec=spec, status=again) != taken(WITH_IDS, spec=spec, status=status)
+
+
+def test_a_container_for_debugging_is_a_second_one() -> None:
+    spec = {"containers": [{"name": "main"}], "ephemeralContainers": [{"name": "debugger"}]}
+    status = {
+        "containerStatuses": [{"name": "main", "containerID": "containerd://aa"}],
+        "ephemeralContainerStatuses": [{"name": "debugger", "containerID": "containerd://bb"}],
+    }
+    assert taken(WITH_IDS, spec=spec, status=status).container_ids == {"aa": "main", "bb": "debugger"}
+
+
+def test_where_use_is_not_sampled_a_container_that_starts_again_makes_no_other_pod() -> None:
+    spec = {"containers": [{"name": "main"}, {"name": "other"}]}
+    first, again = (
+        taken(
+            spec=spec, status={"containerStatuses": [{"name": "main", "containerID": f"containerd://{it}"}]}
+        )
+        for it in ("aa", "bb")
+    )
+    assert first == again
 
 
 @pytest.mark.parametrize("odd", [None, 7, "", "containerd://", "containerd://" + "a" * 200, {}])
 def test_an_id_that_no_runtime_gave_is_left_out(odd: object) -> None:
     spec = {"containers": [{"name": "main"}, {"name": "other"}]}
     assert (
-        taken(spec=spec, status={"containerStatuses": [{"name": "main", "containerID": odd}]}).container_ids
+        taken(
+            WITH_IDS, spec=spec, status={"containerStatuses": [{"name": "main", "containerID": odd}]}
+        ).container_ids
         == {}
     )
 
 
 def test_the_only_container_of_a_pod_needs_no_id() -> None:
     status = {"containerStatuses": [{"name": "main", "containerID": "containerd://aa"}]}
-    assert taken(status=status).container_ids == {}
+    assert taken(WITH_IDS, status=status).container_ids == {}

@@ -12,7 +12,7 @@ import pytest
 import structlog.testing
 from support.waiting import eventually
 
-from agent.config import Config, ConfigState, VendorSettings
+from agent.config import Config, ConfigState, UsageSettings, VendorSettings
 from agent.core.allocation.ledger import Ledger
 from agent.core.cell import Cell
 from agent.core.devices.inventory import Inventory
@@ -76,6 +76,10 @@ async def test_what_dialects_read_of_pods_follows_the_config_and_a_vendor_that_i
         assert asked == ["acme"]
         both = ("acme.com/", "acme-given", "copy.com/", "copy-given")
         await applied({"copy": VendorSettings(settings={"n": 1})}, *both)
+        sampled = replace(config.value.config, usage=UsageSettings(enabled=True))
+        config.set(ConfigState(sampled, "file"))
+        with anyio.fail_after(30):
+            await fleet_.reads.until(AnnotationFilter((OWN, *both), container_ids=True))
         group.cancel_scope.cancel()
 
 

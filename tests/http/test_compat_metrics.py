@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 from support.used_views import (
@@ -14,6 +16,7 @@ from support.used_views import (
     REPORT,
     SHARED,
     WORKED,
+    allocated,
     lines,
     listed,
     shared,
@@ -23,6 +26,7 @@ from support.used_views import (
 
 from agent.core.model import Resource
 from agent.core.publishing.agent_status import AgentStatus
+from agent.core.usage.usage_report import ContainerUse
 from agent.http.compat_metrics import DIALECTS
 from agent.http.usage_metrics import usage_page
 from agent.vendor_api.agent import ResourceRule, Usage
@@ -220,6 +224,101 @@ def test_a_slice_has_its_number_and_profile_beside_the_labels_of_its_card() -> N
     assert (labels["UUID"], labels["gpu"], labels["GPU_I_ID"]) == ("GPU-a", "0", "9")
     assert (labels["GPU_I_PROFILE"], labels["pod"]) == ("1g.10gb", "train")
     assert [it.get("GPU_I_ID") for it, _ in found["DCGM_FI_DEV_POWER_USAGE"]] == [None]
+
+
+def with_compute_instances() -> AgentStatus:
+    """One GPU instance with two compute instances; a container has one of them each."""
+    slices = [
+        listed(
+            f"MIG-{number}",
+            parent="GPU-a",
+            slice=number,
+            attributes={"gi": "2", "ci": str(number), "mig-profile": f"{number + 1}c.3g.40gb"},
+        )
+        for number in range(2)
+    ]
+    figures = Usage("", memory_used=3 << 30, memory_total=40 << 30, memory_reserved=0, utilization=0.5)
+    cards = [CARD, *(structs.replace(CARD, usage=replace(figures, uuid=it.uuid)) for it in slices)]
+    uses = [used(f"train-{number}", "a", "main", it.uuid, memory=1 << 30) for number, it in enumerate(slices)]
+    status = structs.replace(
+        WORKED,
+        snapshot=replace(WORKED.snapshot, devices=(*WORKED.snapshot.devices, *slices)),
+        resources={SHARED: exclusive("MIG-0", "MIG-1")},
+    )
+    return with_report(status, cards=tuple(cards), containers=tuple(uses))
+
+
+def test_compute_instances_share_the_series_of_their_gpu_instance() -> None:
+    found = series(with_compute_instances(), "dcgm")
+
+    rows = found["DCGM_FI_DEV_FB_USED"]
+    assert {it["pod"]: value for it, value in rows} == {"train-0": 1024, "train-1": 1024}
+    assert {(it["GPU_I_ID"], it["GPU_I_PROFILE"]) for it, _ in rows} == {("2", "3g.40gb")}
+    ((labels, value),) = found["DCGM_FI_DEV_FB_FREE"]
+    assert (labels["GPU_I_ID"], labels.get("pod"), value) == ("2", None, 37 << 10)
+
+
+def test_a_process_left_of_a_pod_is_one_with_the_pod_of_the_same_name() -> None:
+    left = structs.replace(INFER, uid="uid-before", resource="", memory=1 << 30)
+    found = series(with_report(containers=(INFER, left)), "dcgm")
+
+    assert [(it["pod"], value) for it, value in found["DCGM_FI_DEV_FB_USED"]] == [("infer-0", 13 << 10)]
+    assert len(found["DCGM_FI_DEV_GPU_UTIL"]) == 1
+
+
+SLICES = [
+    listed(uuid, parent="GPU-a", slice=number, attributes=attributes)
+    for number, (uuid, attributes) in enumerate(
+        {
+            "MIG-1": {"gi": "1", "ci": "0", "mig-profile": "1c.3g.40gb"},
+            "MIG-2": {"gi": "1", "ci": "1", "mig-profile": "2c.3g.40gb"},
+            "MIG-3": {"gi": "2", "ci": "0", "mig-profile": "3g.40gb"},
+            "OTHER-1": {},
+            "OTHER-2": {},
+        }.items()
+    )
+]
+DEVICES = [listed("GPU-a"), listed("GPU-b", 1), *SLICES]
+UUIDS = st.sampled_from([it.uuid for it in DEVICES])
+USES = st.builds(
+    lambda of_pod, **figures: structs.replace(INFER, uid=f"uid-{of_pod}", **figures),
+    of_pod=st.integers(0, 2),
+    pod=st.sampled_from(["web-0", "web-1"]),
+    container=st.sampled_from(["", "main", "other"]),
+    uuid=UUIDS,
+    resource=st.sampled_from(["", SHARED, "nvidia.com/gpu"]),
+    utilization=st.sampled_from([None, 0.5]),
+)
+
+
+@given(
+    uses=st.lists(USES, max_size=8),
+    cards=st.sets(UUIDS),
+    shares=st.booleans(),
+    most=st.sampled_from([20_000, 60, 1]),
+)
+def test_no_scrape_has_a_series_twice(
+    uses: list[ContainerUse], cards: set[str], shares: bool, most: int
+) -> None:
+    resource = shared("GPU-a") if shares else exclusive("GPU-a")
+    status = structs.replace(
+        WORKED,
+        snapshot=replace(WORKED.snapshot, devices=tuple(DEVICES)),
+        resources={SHARED: resource},
+        allocations=tuple(allocated(it.pod, it.namespace, it.container, it.uuid) for it in uses),
+    )
+    found = lines(
+        with_report(
+            status,
+            cards=tuple(structs.replace(CARD, usage=replace(CARD.usage, uuid=it)) for it in sorted(cards)),
+            containers=tuple(uses),
+            compat=ALL,
+        ),
+        most,
+    )
+
+    names = [line.rpartition(" ")[0] for line in found]
+    assert len({*names}) == len(names)
 
 
 def test_the_attributes_of_a_slice_are_those_that_nvidias_plugin_gives() -> None:

@@ -48,7 +48,7 @@ def ask(target: str, audience: Audience = Audience.ADMIN, status: AgentStatus = 
 
 def read(status: AgentStatus, query: str = "") -> UsageDocument:
     """The document as `top` reads it."""
-    return decode(usage_answer(status, query, with_processes=True).body)
+    return decode(usage_answer(status, query, is_admin=True).body)
 
 
 def test_cards_have_their_account_and_what_they_are() -> None:
@@ -158,6 +158,24 @@ def test_what_is_nowhere_names_the_page_of_use() -> None:
     assert "/inspect/usage" not in ask("/nowhere", Audience.NETWORK)[1]
 
 
+@pytest.mark.parametrize(
+    ("target", "is_made"),
+    [("/metrics", True), ("/inspect", True), ("/inspect/usage", True), ("/inspect/usage?history=1", True)]
+    + [(it, False) for it in ("/readyz", "/healthz", "/version", "/inspect/metax", "/nowhere")],
+)
+def test_use_is_made_for_the_views_that_show_use_alone(target: str, is_made: bool) -> None:
+    asked: list[AgentStatus] = []
+
+    def with_use(status: AgentStatus) -> AgentStatus:
+        asked.append(status)
+        return structs.replace(status, usage=REPORT)
+
+    off = structs.replace(WORKED, usage=None)
+    found = answer(lambda: off, Audience.ADMIN, target, with_use)
+    assert asked == [off] * is_made
+    assert any(it in found.body for it in (b"xpu_usage_up", b"8589934592")) is is_made
+
+
 # The history
 
 
@@ -173,6 +191,17 @@ def test_the_minutes_of_a_container_are_shown_as_they_are(query: str) -> None:
 
     assert (history.namespace, history.pod, history.container, history.uuid) == KEY
     assert history.minutes == ((33333, 1 << 30, 0.25), (33334, None, None))
+
+
+def test_all_histories_are_for_the_admin_socket_alone() -> None:
+    minutes = Minutes(KEY)
+    found = structs.replace(WORKED, usage_history=minutes)
+
+    status, text = ask("/inspect/usage?history=1", Audience.LOCAL, found)
+    assert (status, minutes.asked) == (403, [])
+    assert text == "history=1 is served on the admin socket only; here: NAMESPACE/POD/CONTAINER\n"
+    assert ask("/inspect/usage?history=a/infer-0/main", Audience.LOCAL, found)[0] == 200
+    assert minutes.asked == [KEY]
 
 
 def test_only_the_named_container_has_its_minutes() -> None:
@@ -226,7 +255,7 @@ def test_kept_answers_of_two_histories_are_not_mixed_up() -> None:
 
     found = [
         json.loads(recent(canonical(f"/inspect/usage{query}")).body)["history"]
-        for query in ("", "?history=1", "?history=b/nb-3/nb", "?y=1")
+        for query in ("", "?history=a/infer-0/main", "?history=b/nb-3/nb", "?y=1")
     ]
     assert [it if it is None else len(it) for it in found] == [None, 1, 0, None]
 

@@ -31,6 +31,7 @@ from support.used_views import (
 from agent.core.model import NodeSnapshot
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import SamplingStatus, Unattributed, VendorSample
+from agent.http import metric_families
 from agent.http.metrics import metrics
 from agent.http.usage_metrics import usage_page
 from agent.scheduler_api import Claim
@@ -402,3 +403,17 @@ def test_a_device_is_described_once() -> None:
     bare = replace(WORKED.snapshot, devices=(listed("GPU-a", pci=None, attributes={}),))
     info = of(structs.replace(WORKED, snapshot=bare), "xpu_device_info")
     assert info == [f'xpu_device_info{{{named},pci="",driver="",parent=""}} 1']
+
+
+def test_labels_are_written_once_for_the_series_that_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    def counted(value: str) -> str:
+        written.append(value)
+        return value
+
+    monkeypatch.setattr(metric_families, "_escaped", counted)
+    found = lines(crowded(cards=4, containers=400), 1_000)
+    pods = {line for line in found if line.startswith("xpu_container_processes{")}
+    assert 0 < len(pods) < 400
+    assert len([it for it in written if it.startswith("trainer-")]) == 2 * len(pods)

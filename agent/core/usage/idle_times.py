@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec.structs import replace
 
@@ -16,12 +16,18 @@ class IdleTimes:
     def __init__(self) -> None:
         self._active_at: dict[Place, float] = {}
 
-    def saw(self, at: float, containers: Iterable[ContainerUse]) -> None:
+    def saw(
+        self,
+        at: float,
+        containers: Iterable[ContainerUse],
+        holders: Collection[tuple[str, str] | None] = (),
+    ) -> None:
         """Note the use at one moment. A container that was not seen before counts as active until then.
 
-        A container whose utilisation is not known has no time, and neither has one that is not there.
+        `holders`: pod uid and container of each allocation in use. A holder keeps its time while its
+        utilisation is not known, or nothing of it is.
         """
-        seen = {}
+        seen = {place: last for place, last in self._active_at.items() if place[:2] in holders}
         for use in containers:
             if use.utilization is not None:
                 place = use.uid, use.container, use.uuid
@@ -29,6 +35,9 @@ class IdleTimes:
         self._active_at = seen
 
     def timed(self, containers: Iterable[ContainerUse]) -> Sequence[ContainerUse]:
-        """The same containers with their times."""
-        times = ((use, self._active_at.get((use.uid, use.container, use.uuid))) for use in containers)
-        return [use if at is None else replace(use, active_at=at) for use, at in times]
+        """The same containers with their times; a container without known utilisation has no time."""
+        return [self._timed(use) for use in containers]
+
+    def _timed(self, use: ContainerUse) -> ContainerUse:
+        at = self._active_at.get((use.uid, use.container, use.uuid))
+        return use if at is None or use.utilization is None else replace(use, active_at=at)

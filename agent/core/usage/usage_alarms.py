@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Literal
 
 from msgspec import Struct
@@ -46,6 +46,8 @@ class UsageAlarms:
     def __init__(self) -> None:
         #: Since when containers exceed their limit, in Unix seconds.
         self._exceeded_since: dict[Place, float] = {}
+        #: The times of last use for which an idle alarm has come.
+        self._told_idle: dict[Place, float] = {}
         self._active: dict[tuple[Reason, Place], UsageAlarm] = {}
 
     @property
@@ -53,9 +55,22 @@ class UsageAlarms:
         """The alarms, oldest first."""
         return tuple(self._active.values())
 
-    def saw(self, at: float, containers: Iterable[ContainerUse], rules: AlarmRules) -> None:
-        """Note the use at one moment. Memory that is not known neither begins nor ends an excess."""
+    def saw(
+        self,
+        at: float,
+        containers: Iterable[ContainerUse],
+        rules: AlarmRules,
+        holders: Collection[tuple[str, str] | None] = (),
+    ) -> None:
+        """Note the use at one moment. What is not known neither begins nor ends an alarm.
+
+        `holders`: pod uid and container of each allocation in use. Where nothing was known of a holder for a
+        while, an idle alarm that had come for the same time of last use does not come again.
+        """
         known = tuple(containers)
+        told = self._told_idle.items() if rules.idle_after is not None else ()
+        seen = {(use.uid, use.container, use.uuid) for use in known}
+        self._told_idle = {it: last for it, last in told if it in seen or it[:2] in holders}
         holding = {
             **dict(self._exceeding(at, known, rules)),
             **dict(self._idle(at, known, rules)),
@@ -82,14 +97,24 @@ class UsageAlarms:
                 yield _alarm("LimitExceeded", use, lasts)
         self._exceeded_since = since
 
-    @staticmethod
     def _idle(
-        at: float, containers: Iterable[ContainerUse], rules: AlarmRules
+        self, at: float, containers: Iterable[ContainerUse], rules: AlarmRules
     ) -> Iterator[tuple[tuple[Reason, Place], UsageAlarm]]:
+        if rules.idle_after is None:
+            return
         for use in containers:
-            if rules.idle_after is None or use.active_at is None or not use.resource:
+            place = use.uid, use.container, use.uuid
+            active = self._active.get(("IdleAccelerator", place))
+            if not use.resource:
                 continue
-            if (lasts := at - use.active_at) >= rules.idle_after:
+            if use.active_at is None:
+                if active is not None:
+                    yield ("IdleAccelerator", place), active
+                continue
+            lasts = at - use.active_at
+            is_new = self._told_idle.get(place) != use.active_at
+            if lasts >= rules.idle_after and (active is not None or is_new):
+                self._told_idle[place] = use.active_at
                 yield _alarm("IdleAccelerator", use, lasts)
 
 

@@ -50,6 +50,30 @@ class _Vendor(Struct):
     nameless: frozenset[str] = frozenset()
 
 
+class _Made(Struct, frozen=True):
+    """Accounts with what they were made from. These values are immutable, and too large to compare."""
+
+    fresh: Mapping[str, KnownSample]
+    promises: Promises
+    accounts: Accounts
+
+    def is_of(self, fresh: Mapping[str, KnownSample], promises: Promises) -> bool:
+        """Whether the accounts would be the same ones if they were made from these."""
+        was, now = self.promises.scene, promises.scene
+        return (
+            self.is_near(fresh, promises)
+            and len(self.fresh) == len(fresh)
+            and all(fresh[name] is sample for name, sample in self.fresh.items())
+            and was.candidates is now.candidates
+            and was.plan is now.plan
+            and was.snapshot is now.snapshot
+        )
+
+    def is_near(self, fresh: Mapping[str, KnownSample], promises: Promises) -> bool:
+        """Whether they show no allocation and no vendor that is gone."""
+        return self.promises.in_use is promises.in_use and self.fresh.keys() <= fresh.keys()
+
+
 class UsageSampler:
     """Samples the vendors in service. A vendor that hangs delays nothing but its own samples."""
 
@@ -76,7 +100,9 @@ class UsageSampler:
         self._idle_times = IdleTimes()
         self._alarms = UsageAlarms()
         #: The last accounts, and what they were made from.
-        self._made: tuple[tuple[object, ...], Accounts] | None = None
+        self._made: _Made | None = None
+        #: Held while accounts are made in a thread.
+        self._making = anyio.Lock()
         #: Whether containers were noted whose samples were not too old.
         self._has_noted = False
 
@@ -88,7 +114,7 @@ class UsageSampler:
     def report(self) -> UsageReport:
         """The use of the cards by the last samples, and by the allocations as of now."""
         config, now = self._config(), self._clock()
-        found = self._accounts(now)
+        found = self._accounts()
         return UsageReport(
             config.usage.interval,
             now,
@@ -123,7 +149,7 @@ class UsageSampler:
             vendor = self._known[name]
             vendor.status = replace(vendor.status, error=f"{name}: the vendor is not open")
         if self._has_noted and not self._fresh(self._clock()):
-            self._note()  # no later sample says that the containers are gone
+            self._note(self._accounts())  # no later sample says that the containers are gone
         asked = {
             name: process
             for name, process in vendors.items()
@@ -142,7 +168,7 @@ class UsageSampler:
             ended = isinstance(exc, SamplingEnded)
             self._set_status(vendor, replace(vendor.status, error=str(exc), ended=ended))
             if ended and self._has_noted:
-                self._note()  # what the last sample said ends now
+                self._note(self._accounts())  # what the last sample said ends now
         except Exception as exc:
             error = f"{name}: a defect of the agent: {type(exc).__name__}: {shorten(str(exc), 300)}"
             if error != vendor.status.error:  # once, and not with each sample
@@ -160,8 +186,7 @@ class UsageSampler:
         name = vendor.status.vendor
         self._set_status(vendor, SamplingStatus(name, at, error, tells_processes=tells))
         if self._known.get(name) is vendor:
-            await self._make_accounts()
-            self._note()
+            self._note(await self._make_accounts())
 
     def _new(self, name: str) -> _Vendor:
         return _Vendor(SamplingStatus(name), self._reader())
@@ -197,17 +222,18 @@ class UsageSampler:
             vendor.logs = {uid: named[uid] for uid in uids if uid in named}
         vendor.nameless = nameless
 
-    def _note(self) -> None:
+    def _note(self, accounts: Accounts) -> None:
         """Note the use as of now for the history, the times of use and the alarms."""
         now, usage = self._clock(), self._config().usage
-        containers = self._accounts(now).containers
+        containers = accounts.containers
+        holders = {it.container_key for it in self._promises().in_use}
         self._has_noted = bool(containers)
         self.history.add(now, containers)
-        self._idle_times.saw(now, containers)
+        self._idle_times.saw(now, containers, holders)
         exceeded = usage.limit_exceeded
         idle_after = usage.idle.after if usage.idle.event else None
         rules = AlarmRules(exceeded.by, exceeded.for_, idle_after)
-        self._alarms.saw(now, self._idle_times.timed(containers), rules)
+        self._alarms.saw(now, self._idle_times.timed(containers), rules, holders)
 
     def _fresh(self, now: float) -> Mapping[str, KnownSample]:
         """The last samples that speak of now, of the vendors in service."""
@@ -218,19 +244,29 @@ class UsageSampler:
             if name in vendors and known.last is not None and known.status.is_fresh(interval, now)
         }
 
-    async def _make_accounts(self) -> None:
+    async def _make_accounts(self) -> Accounts:
         """Make the accounts by a new sample in a thread: with a thousand containers that takes 20 ms."""
-        fresh, promises = self._fresh(self._clock()), self._promises()
-        found = await anyio.to_thread.run_sync(self._made_from, fresh, promises)
-        self._made = _parts(fresh, promises), found
+        async with self._making:
+            fresh, promises = self._fresh(self._clock()), self._promises()
+            if self._made is None or not self._made.is_of(fresh, promises):
+                found = await anyio.to_thread.run_sync(self._made_from, fresh, promises)
+                self._made = _Made(fresh, promises, found)
+            return self._made.accounts
 
-    def _accounts(self, now: float) -> Accounts:
-        """The accounts as of now, made again where a sample, an allocation, a pod or a card has changed."""
-        fresh, promises = self._fresh(now), self._promises()
-        parts = _parts(fresh, promises)
-        if self._made is None or not _same(self._made[0], parts):
-            self._made = parts, self._made_from(fresh, promises)
-        return self._made[1]
+    def _accounts(self) -> Accounts:
+        """The accounts, made again where a sample, an allocation, a pod or a card has changed.
+
+        While a thread makes those of a new sample, the last ones are shown if they have the allocations of
+        now: the series of an allocation that is released end at once.
+        """
+        fresh, promises = self._fresh(self._clock()), self._promises()
+        made = self._made
+        if made is not None and made.is_of(fresh, promises):
+            return made.accounts
+        if made is not None and self._making.locked() and made.is_near(fresh, promises):
+            return made.accounts
+        self._made = _Made(fresh, promises, self._made_from(fresh, promises))
+        return self._made.accounts
 
     def _made_from(self, fresh: Mapping[str, KnownSample], promises: Promises) -> Accounts:
         held = {}
@@ -239,14 +275,3 @@ class UsageSampler:
             before = None if vendor is None else vendor.holdings
             held[name] = holdings(name, known.sample, promises, before)
         return accounts(fresh, promises, held)
-
-
-def _parts(fresh: Mapping[str, KnownSample], promises: Promises) -> tuple[object, ...]:
-    """All that accounts are made from."""
-    scene = promises.scene
-    return (*fresh.values(), promises.in_use, scene.candidates, scene.plan, scene.snapshot)
-
-
-def _same(before: tuple[object, ...], after: tuple[object, ...]) -> bool:
-    """Whether both have the very same values. These are immutable, and too large to compare."""
-    return len(before) == len(after) and all(was is now for was, now in zip(before, after, strict=True))

@@ -35,3 +35,16 @@ def test_a_container_that_ended_is_forgotten() -> None:
     idle.saw(20, [])
     idle.saw(30, [use(0.0)])
     assert times(idle, use(0.0)) == [30]
+
+
+def test_a_container_keeps_its_time_while_it_has_the_allocation_and_nothing_is_known_of_it() -> None:
+    idle, holders = IdleTimes(), {("uid", "main")}
+    idle.saw(10, [use(0.5), use(0.5, "other")], holders)
+    idle.saw(20, [use(None), use(None, "other")], holders)
+    assert times(idle, use(None)) == [None]
+    idle.saw(30, [], holders)
+    idle.saw(40, [use(0.0), use(0.0, "other")], holders)
+    assert times(idle, use(0.0), use(0.0, "other")) == [10, 40]
+    idle.saw(50, [], ())
+    idle.saw(60, [use(0.0)], holders)
+    assert times(idle, use(0.0)) == [60]

@@ -102,3 +102,25 @@ def test_an_alarm_is_one_event_on_the_pod_when_it_comes() -> None:
     assert idle.message == "container main holds card GPU-a (a/b) and has not used the card for 30 min"
     assert notices(status, status) == ()
     assert notices(status, calm) == ()
+
+
+def test_an_idle_alarm_comes_once_although_nothing_is_known_of_the_container_for_a_while() -> None:
+    alarms, holders = UsageAlarms(), {("uid", "main")}
+    idle = use(active_at=0.0)
+    alarms.saw(1800, [idle], RULES, holders)
+    before = alarms.active
+    assert [it.reason for it in before] == ["IdleAccelerator"]
+    alarms.saw(1810, [use(None)], RULES, holders)
+    assert alarms.active == before
+    for containers in ((), (idle,)):  # no sample, and samples again
+        alarms.saw(1820, containers, RULES, holders)
+        assert alarms.active == ()
+    alarms.saw(4000, [use(active_at=2000.0)], RULES, holders)
+    assert [it.reason for it in alarms.active] == ["IdleAccelerator"]
+
+
+def test_an_idle_alarm_comes_again_for_another_allocation_of_the_place() -> None:
+    alarms, idle = UsageAlarms(), use(active_at=0.0)
+    alarms.saw(1800, [idle], RULES, {("uid", "main")})
+    alarms.saw(1810, [], RULES)
+    assert reasons(alarms, 1820, idle) == ["IdleAccelerator"]

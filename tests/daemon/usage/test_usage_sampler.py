@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from core.usage.cards_in_use import CARD, GIB, OTHER_CARD, card, held, moment, pod, process
 from structlog.testing import capture_logs
@@ -17,8 +19,10 @@ from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import SamplingEnded, VendorTimeout
 from agent.core.model import VendorState
+from agent.core.usage.card_accounts import Accounts, accounts
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import ContainerUse, SamplingStatus, Unattributed, VendorSample
+from agent.daemon.usage import usage_sampler
 from agent.daemon.usage.usage_sampler import UsageSampler
 from agent.host.node_processes import ProcessReader
 from agent.vendor_api.agent import ProcessUsage
@@ -250,7 +254,7 @@ async def test_a_vendor_that_is_forgotten_while_accounts_are_made_is_no_defect(
     node.promises = of("p")
     node.vendors["acme"] = Vendor(process(7, GIB))
     await node.round()
-    fresh, known = node.sampler._fresh(), Forgetful(node.sampler._known)
+    fresh, known = node.sampler._fresh(node.now), Forgetful(node.sampler._known)
     monkeypatch.setattr(node.sampler, "_known", known)
     accounts = await asyncio.to_thread(node.sampler._made_from, fresh, node.promises)
     assert [it.pod for it in accounts.containers] == ["p"]
@@ -402,6 +406,52 @@ async def test_an_alarm_ends_where_no_sample_comes_any_more(node: Node) -> None:
     assert node.alarms == ["IdleAccelerator"]
     await node.round(100)
     assert node.alarms == []
+
+
+async def test_a_sample_that_lacks_utilization_and_samples_that_stay_away_lose_no_time_of_use(
+    node: Node,
+) -> None:
+    node.wants()
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = vendor = Vendor(process(7, GIB, 0.5))
+    await node.round()
+    unknown, idle = (VendorSample((card(GIB),), (process(7, GIB, it),)) for it in (None, 0.0))
+    for answer in (unknown, VendorTimeout("acme", "sample", 2.0), idle):
+        vendor.answer = answer
+        await node.round(300)
+    assert node.containers["p"].active_at == NOON + 5
+
+
+async def test_the_accounts_of_two_vendors_are_made_in_threads_alone_and_views_show_the_last_ones_meanwhile(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.promises = moment(states=dict.fromkeys(("acme", "other"), VendorState.OPEN))
+    node.vendors = {"acme": Vendor(), "other": Vendor()}
+    await node.round()
+    last, made, may_end = node.sampler.report(), [], threading.Event()
+
+    def slow(*of: Any) -> Accounts:
+        made.append(threading.current_thread())
+        if made[-1] is not threading.main_thread():
+            may_end.wait(30)
+        return accounts(*of)
+
+    monkeypatch.setattr(usage_sampler, "accounts", slow)
+    try:
+        async with anyio.create_task_group() as group:
+            for name, vendor in node.sampler.begin().items():
+                group.start_soon(node.sampler.sample, name, vendor)
+            await eventually(lambda: made and all(it.asked == 2 for it in node.vendors.values()))
+            assert node.sampler.report().cards is last.cards
+            assert len(made) == 1
+            node.promises = of("p")  # the ledger has changed
+            assert node.sampler.report().cards is not last.cards
+            assert made[1:] == [threading.main_thread()]
+            may_end.set()
+    finally:
+        may_end.set()
+    assert threading.main_thread() not in made[2:]
 
 
 async def test_a_list_of_ten_thousand_processes_loses_nothing(node: Node) -> None:
