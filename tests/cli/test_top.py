@@ -147,7 +147,7 @@ def test_the_figures_of_a_vendor_that_is_not_sampled_are_not_shown_as_those_of_n
 
     assert row(shown, "nvidia 0", "H100") == "nvidia 0 NVIDIA H100 79.6 GiB - - - healthy"
     assert row(shown, "a/infer-0") == "nvidia 0 a/infer-0 main - - - -"
-    ended = "the sampling has ended until the vendor's process is replaced; no answer within 2 s"
+    ended = "the sampling has ended; no answer within 2 s"
     assert f"! nvidia: no new sample: {ended}" in shown
 
 
