@@ -149,7 +149,7 @@ class UnreadableUsage(AgentError):
 def _remarks(usage: UsageDocument) -> Iterator[str]:
     for vendor in usage.sampling:
         if vendor.error or not vendor.up:
-            ended = "the sampling has ended until the vendor's process is replaced" if vendor.ended else ""
+            ended = "the sampling has ended" if vendor.ended else ""
             why = "; ".join(filter(None, (ended, vendor.error)))
             state = "" if vendor.up else "no new sample"
             yield f"{vendor.vendor}: {': '.join(filter(None, (state, why)))}"

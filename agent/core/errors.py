@@ -323,13 +323,10 @@ class VendorTimeout(VendorError):
 
 
 class SamplingEnded(VendorError):
-    """Raised for a sample of use after too many late ones, until the vendor's process is replaced."""
+    """Raised for a sample of use after samples that were late, or that cost the vendor's process."""
 
-    def __init__(self, vendor: str, missed: int, seconds: float) -> None:
-        super().__init__(
-            f"{vendor}: sampling has ended until the vendor's process is replaced: {missed} samples in a row "
-            f"did not return within {seconds:g} s"
-        )
+    def __init__(self, vendor: str, until: str, why: str) -> None:
+        super().__init__(f"{vendor}: sampling has ended until {until}: {why}")
 
 
 class VendorCrashed(VendorError):

@@ -173,7 +173,7 @@ class VendorsInService:
 
 
 def _configure(process: VendorSupervisor, settings: VendorSettings) -> None:
-    process.configure(required=settings.required, sought=settings.sought)
+    process.configure(required=settings.required, sought=settings.sought, settings=settings)
 
 
 def _annotation_filter(schedulers: Iterable[Scheduler], vendors: Iterable[Vendor]) -> AnnotationFilter:

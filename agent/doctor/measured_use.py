@@ -27,7 +27,8 @@ UNSAMPLED = FindingKind(
     "the use of a vendor's cards is not known, or not in full",
     "The series and views of these cards are missing or have gaps. Health, lists and Allocate are not "
     "affected.",
-    "see what the finding names; a library that hangs over use is asked again once its process is replaced",
+    "see what the finding names; a library that hangs over use is asked again once its process is replaced, "
+    "and a library that crashes over use once its settings change or the agent starts again",
 )
 
 

@@ -64,11 +64,11 @@ class _GoodSample(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Object(msgspec.Struct):
-    """Any object. Its content is not read."""
+    """Any object; its fields are not read."""
 
 
 def quick_sample(raw: bytes) -> VendorSample | None:
-    """The answer to `sample`, if it is short and all of it can be used: what a millisecond is enough for."""
+    """The answer to `sample`, if it is short and without fault: a millisecond of work."""
     if len(raw) > QUICK:
         return None
     try:

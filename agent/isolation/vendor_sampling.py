@@ -21,6 +21,38 @@ log = structlog.get_logger()
 SAMPLED = frozenset({"usage", "processes"})
 #: So many late samples in a row end the sampling of a process.
 MISSES = 3
+#: So many processes that are lost in a row over a sample end the sampling of a vendor.
+LOSSES = 3
+_SETTINGS_CHANGE = "the vendor's settings change or the agent is started again"
+
+
+class SampleLosses:
+    """Counts the processes that one vendor lost in a row while a sample was made.
+
+    Each loss takes health, Allocate and slices with it for a moment, which the figures are not worth.
+    """
+
+    def __init__(self, vendor: str) -> None:
+        self._vendor = vendor
+        self._lost = 0
+
+    def add(self, reason: str) -> None:
+        """Count a process; `reason`: how it was lost."""
+        self._lost += 1
+        if self._lost == LOSSES:
+            log.warning(
+                "sampling ended", vendor=self._vendor, lost=LOSSES, reason=reason, until=_SETTINGS_CHANGE
+            )
+
+    def forget(self) -> None:
+        """Count from zero: a sample was made, or the config says something new of the vendor."""
+        self._lost = 0
+
+    def check(self) -> None:
+        """Raises SamplingEnded: too many were lost."""
+        if self._lost >= LOSSES:
+            why = f"{LOSSES} processes in a row were lost while a sample was made"
+            raise SamplingEnded(self._vendor, _SETTINGS_CHANGE, why)
 
 
 class Sampling:
@@ -36,12 +68,14 @@ class Sampling:
         opened: OpenedBackend,
         seconds: float,
         ask: Callable[[str], Awaitable[Any]],
+        losses: SampleLosses,
     ) -> None:
         self._vendor = vendor
         self._process = process
         self._opened = opened
         self._seconds = seconds
         self._ask = ask
+        self._losses = losses
         self._started = False
         self._missed = 0
 
@@ -49,13 +83,18 @@ class Sampling:
         """Make a sample; one caller at a time (`VendorSupervisor.sample`)."""
         if self._opened.methods.isdisjoint(SAMPLED):
             raise VendorError(f"{self._vendor}: sample: the backend has neither usage nor processes")
+        self._losses.check()
         if self._opened.one_caller:
-            return await _decoded(self._vendor, await self._ask("sample"))
-        if self._missed >= MISSES:
-            raise SamplingEnded(self._vendor, MISSES, self._seconds)
-        return await _decoded(self._vendor, await self._answer())
+            raw = await self._ask("sample")
+        else:
+            raw = await self._answer()
+        self._losses.forget()
+        return await _decoded(self._vendor, raw)
 
     async def _answer(self) -> bytes:
+        if self._missed >= MISSES:
+            why = f"{MISSES} samples in a row did not return within {self._seconds:g} s"
+            raise SamplingEnded(self._vendor, "the vendor's process is replaced", why)
         try:
             # Each miss is a whole deadline, however often a sample is wanted.
             await self._process.sampled(self._seconds)

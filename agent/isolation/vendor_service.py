@@ -22,7 +22,7 @@ from agent.isolation.deadlines import MAKING, Deadlines
 from agent.isolation.vendor_event_queue import BURST, RATE, TURN_SECONDS, EventQueue
 from agent.isolation.vendor_memory_limit import LOOK_SECONDS
 from agent.isolation.vendor_process import BackendFailure, CallRefused, ContactLost, VendorProcess
-from agent.isolation.vendor_sampling import Sampling
+from agent.isolation.vendor_sampling import SampleLosses, Sampling
 from agent.vendor_api.agent import Device, Fault, HealthEvent, Link, State
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ class Service:
         every: float,
         links: LinkCache,
         specs: CdiRequests,
+        losses: SampleLosses,
     ) -> None:
         self.process = started
         self._vendor = vendor
@@ -146,6 +147,7 @@ class Service:
         self._every = every
         self._links = links
         self._specs = specs
+        self._losses = losses
         self._overrides: frozenset[str] = frozenset()
         self._sampling: Sampling | None = None
         #: The calls that wait: the patient ones last, and else in the order of their numbers.
@@ -187,6 +189,8 @@ class Service:
                 raise asyncio.CancelledError from exc
             if self._current_call == "links":
                 self._links.give_up()
+            if lost.state is VendorState.FAILED and (self._current_call in PATIENT or self.process.samples):
+                self._losses.add(lost.reason)
             self._fail_calls(lost.reason)
             return lost
         finally:
@@ -228,7 +232,9 @@ class Service:
         except vendor_answers.WrongAnswer as exc:
             raise vendor_process.failed(f"open answered wrongly: {exc}") from exc
         self._overrides = opened.methods
-        self._sampling = Sampling(self._vendor, self.process, opened, self._deadlines.sample, self.ask)
+        self._sampling = Sampling(
+            self._vendor, self.process, opened, self._deadlines.sample, self.ask, self._losses
+        )
 
     async def _watch_process(self) -> None:
         """End the service when the process has ended, or uses too much memory.

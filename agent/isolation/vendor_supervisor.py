@@ -22,6 +22,7 @@ from agent.isolation.deadlines import Deadlines
 from agent.isolation.presence import absence
 from agent.isolation.vendor_memory_limit import MemoryLimit
 from agent.isolation.vendor_process import ContactLost, VendorProcess
+from agent.isolation.vendor_sampling import SampleLosses
 from agent.isolation.vendor_service import LinkCache, ReportSink, Service
 from agent.vendor_api.agent import LIBRARY_NOT_FOUND, Vendor
 
@@ -90,6 +91,9 @@ class VendorSupervisor:
         self._python_path = tuple(python_path)
         self._directory = directory
         self._links = LinkCache()
+        self._sample_losses = SampleLosses(vendor.name)
+        #: All that the config says of the vendor.
+        self._settings: object = None
         self._specs = CdiRequests(timing.specs)
         self._early: VendorProcess | None = None
         self._service: Service | None = None
@@ -128,11 +132,15 @@ class VendorSupervisor:
             memory_limit=self._limit.bound,
         )
 
-    def configure(self, *, required: bool, sought: bool) -> None:
+    def configure(self, *, required: bool, sought: bool, settings: object = None) -> None:
         """Take what the config says of the vendor; anything new ends the pause before the next start.
 
         `required`: an absent vendor is an error. `sought`: start the process without a sign of the vendor.
+        `settings`: all that the config says; anything new lets a vendor be sampled again that lost processes.
         """
+        if settings != self._settings:
+            self._settings = settings
+            self._sample_losses.forget()
         if (required, sought) != (self._required, self._sought):
             self._required, self._sought = required, sought
             self._config_changed.set()
@@ -237,7 +245,8 @@ class VendorSupervisor:
         made when no other call waits, and a late one costs the process.
 
         Raises:
-            SamplingEnded: Too many samples in a row were late; the next process samples again.
+            SamplingEnded: Too many samples in a row were late, until the next process; or too many processes
+                in a row were lost while a sample was made, until the config says something new of the vendor.
             VendorTimeout: There was no answer in time, or the last sample is still unanswered.
             VendorCrashed: The process ended before it answered.
             VendorError: The vendor is not open, tells no use, or answered wrongly.
@@ -259,7 +268,14 @@ class VendorSupervisor:
             self._report(vendor_process.failed(f"cannot start: {exc}"))
             return 0.0
         self._service = service = Service(
-            started, self.vendor.name, self._sink, self._deadlines, self._every, self._links, self._specs
+            started,
+            self.vendor.name,
+            self._sink,
+            self._deadlines,
+            self._every,
+            self._links,
+            self._specs,
+            self._sample_losses,
         )
         try:
             lost = self._count_loss(await service.run(), service.served)

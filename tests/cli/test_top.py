@@ -146,7 +146,7 @@ def test_a_vendor_that_is_not_sampled_has_no_figures_and_says_why() -> None:
 
     assert row(shown, "nvidia 0", "H100") == "nvidia 0 NVIDIA H100 79.6 GiB - - - healthy"
     assert row(shown, "a/infer-0") == "nvidia 0 a/infer-0 main - - - -"
-    ended = "the sampling has ended until the vendor's process is replaced; no answer within 2 s"
+    ended = "the sampling has ended; no answer within 2 s"
     assert f"! nvidia: no new sample: {ended}" in shown
 
 

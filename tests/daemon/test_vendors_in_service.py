@@ -99,10 +99,11 @@ class FakeProcess:
         self.early = False
         self.adopted: object = None
         self.required = False
+        self.settings = VendorSettings()
         self.sought = self.sought_when_early = True
 
-    def configure(self, *, required: bool, sought: bool) -> None:
-        self.required, self.sought = required, sought
+    def configure(self, *, required: bool, sought: bool, settings: VendorSettings) -> None:
+        self.required, self.sought, self.settings = required, sought, settings
 
     def adopt(self, started: Started) -> None:
         self.adopted, self.memory_limit = started, started.limit
@@ -229,6 +230,7 @@ async def test_a_process_knows_whether_the_config_insists_on_its_vendor_also_aft
             cell.set(replace(state, config=Config(vendors={"acme": settings})))
             await anyio.wait_all_tasks_blocked()
             seen.append(process_of(fleet_).required)
+            assert process_of(fleet_).settings == settings
         group.cancel_scope.cancel()
 
     assert seen == [False, True, False]

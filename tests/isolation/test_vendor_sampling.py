@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from agent.core.usage.usage_report import VendorSample
 from agent.isolation import sample_answers, vendor_sampling
 from agent.isolation.vendor_answers import OpenedBackend
 from agent.isolation.vendor_process import VendorProcess
-from agent.isolation.vendor_sampling import Sampling
+from agent.isolation.vendor_sampling import SampleLosses, Sampling
 from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.vendor_api.agent import ProcessUsage, Request, Usage
 
@@ -179,7 +180,9 @@ async def test_the_call_that_runs_at_the_first_sample_does_not_make_the_sample_l
         await over.wait()
 
     opened = OpenedBackend(frozenset({"usage"}))
-    sampling = Sampling("acme", cast("VendorProcess", PromptProcess()), opened, HASTY.sample, ask)
+    sampling = Sampling(
+        "acme", cast("VendorProcess", PromptProcess()), opened, HASTY.sample, ask, SampleLosses("acme")
+    )
     first = asyncio.create_task(sampling.sample())
     await asyncio.wait({first}, timeout=4 * HASTY.sample)
     over.set()
@@ -308,6 +311,68 @@ async def test_a_crash_fails_a_sample_at_once(sink: Recorder) -> None:
             await process.sample()
 
 
+async def listed_again(sink: Recorder) -> None:
+    """Wait for a list of devices from the process of now."""
+    before = len(sink.lists)
+    await sink.until(lambda: len(sink.lists) > before)
+
+
+async def lose(sink: Recorder, call: Callable[[], Awaitable[object]]) -> None:
+    """Make a call, or a sample, with an open process, which is lost over it."""
+    await listed_again(sink)
+    losses = len(sink.losses)
+    with pytest.raises((VendorCrashed, VendorTimeout)):
+        await call()
+    await sink.until(lambda: len(sink.losses) > losses)
+
+
+COSTLY = [("Used", "kill_its_group"), ("UsedByOne", "segfault"), ("UsedByOne", "hang")]
+
+
+@pytest.mark.parametrize(("backend", "fault"), COSTLY)
+async def test_a_vendor_that_loses_three_processes_over_samples_is_sampled_no_more(
+    backend: str, fault: str, sink: Recorder, flag: Flag, tmp_path: Path
+) -> None:
+    settings: Any = {"does": {"usage": fault}, "flag": str(flag), "count": str(tmp_path / "count")}
+    short = replace(QUICK, sample=0.2, close=0.01) if fault == "hang" else QUICK
+    async with serving(sink, backend, deadlines=short, **settings) as process:
+        with capture_logs() as logs:
+            for _ in range(3):
+                await lose(sink, process.sample)
+            await listed_again(sink)
+            last = process.pid
+            for _ in range(3):
+                with pytest.raises(SamplingEnded, match="until the vendor's settings change or the agent"):
+                    await process.sample()
+
+        assert [it["lost"] for it in logs if it["event"] == "sampling ended"] == [3]
+        assert (process.pid, process.restarts) == (last, 3)
+        flag.lower()
+        process.configure(required=False, sought=True, settings="new")
+        assert await process.sample() == VendorSample(USAGES, PROCESSES)
+
+
+async def test_a_good_sample_forgives_the_processes_that_were_lost(sink: Recorder, flag: Flag) -> None:
+    async with serving(sink, "Used", does={"usage": "kill_its_group"}, flag=str(flag)) as process:
+        for _ in range(2):
+            await lose(sink, process.sample)
+            await lose(sink, process.sample)
+            await listed_again(sink)
+            flag.lower()
+            assert await process.sample()
+            flag.raise_()
+
+
+async def test_a_process_that_is_lost_while_no_sample_is_made_costs_no_samples(
+    sink: Recorder, flag: Flag
+) -> None:
+    async with serving(sink, "Used", does={"partitions": "segfault"}, flag=str(flag)) as process:
+        for _ in range(3):
+            await lose(sink, lambda: process.call("partitions"))
+        await listed_again(sink)
+        assert await process.sample()
+
+
 async def test_an_asker_that_leaves_does_not_disturb_the_next(sink: Recorder, flag: Flag, lane: Lane) -> None:
     does = {"usage": "hang_while_flagged"}
     async with serving(sink, "Used", does=does, flag=str(flag)) as process:
@@ -431,7 +496,7 @@ def threads(pid: int | None) -> int:
 
 async def test_a_process_that_is_not_sampled_has_no_thread_for_it(sink: Recorder, tmp_path: Path) -> None:
     async with serving(sink, "Used") as process:
-        await sink.until(lambda: sink.events)
+        await sink.until(lambda: sink.faults)
         before = threads(process.pid)
         await process.sample()
         await process.sample()

@@ -23,6 +23,7 @@ from agent.isolation.deadlines import Deadlines
 from agent.isolation.vendor_event_queue import AT_ONCE
 from agent.isolation.vendor_memory_limit import MemoryLimit
 from agent.isolation.vendor_process import ProcessListener, VendorProcess, failed
+from agent.isolation.vendor_sampling import SampleLosses
 from agent.isolation.vendor_service import LinkCache, Service
 from agent.isolation.vendor_supervisor import VendorSupervisor
 from agent.kubelet.rpc import as_status
@@ -386,6 +387,7 @@ class Played:
     """
 
     limit = MemoryLimit()
+    samples = False
 
     def __init__(self, *said: Sequence[HealthEvent], rests: bool = False) -> None:
         self.rests = rests
@@ -437,7 +439,9 @@ class Turns(Recorder):
 
 
 def service_of(process: Played, sink: Recorder) -> Service:
-    return Service(cast("VendorProcess", process), "acme", sink, QUICK, 100.0, LinkCache(), CdiRequests())
+    played = cast("VendorProcess", process)
+    losses = SampleLosses("acme")
+    return Service(played, "acme", sink, QUICK, 100.0, LinkCache(), CdiRequests(), losses)
 
 
 async def test_an_event_is_told_at_once_and_those_after_it_wait_for_their_turn(

@@ -30,7 +30,7 @@ class SamplingStatus(Struct, frozen=True):
     at: float | None = None
     #: Why there is no new sample, or what was wrong with the last one; empty where all is well.
     error: str = ""
-    #: Whether sampling ended until the vendor's process is replaced.
+    #: Whether the vendor is sampled no more; `error` says why and until when.
     ended: bool = False
     #: Whether the vendor tells which processes use its cards.
     tells_processes: bool = False

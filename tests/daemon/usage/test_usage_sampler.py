@@ -167,7 +167,7 @@ async def test_a_vendor_whose_samples_stay_away_is_shown_for_three_intervals(nod
     assert node.containers["p"].memory == GIB
     assert (node.status.at, node.status.ended) == (NOON + 5, False)
     assert node.status.error == "acme: sample did not return within 2 s"
-    vendor.answer = SamplingEnded("acme", 3, 2.0)
+    vendor.answer = SamplingEnded("acme", "a change", "3 samples were late")
     await node.round()
     assert node.containers == {}
     assert node.sampler.report().cards == ()
