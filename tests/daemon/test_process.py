@@ -328,6 +328,17 @@ async def test_readiness_tells_why_there_is_none() -> None:
             assert "/nonexistent/scenario.json" in text
 
 
+async def test_the_metrics_of_a_process_have_the_use_of_its_cards() -> None:
+    with reserved() as port:
+        sampled = f"{CONFIG}usage: {{{{enabled: true, interval: 1}}}}\n"
+        async with running("--http", f"127.0.0.1:{port}", config=sampled):
+            with anyio.fail_after(30):
+                page = ""
+                while 'xpu_usage_up{vendor="simulated"}' not in page:
+                    _, page = await _get_when_up(f"http://127.0.0.1:{port}/metrics")
+                    await anyio.sleep(0.05)
+
+
 @contextmanager
 def reserved() -> Iterator[int]:
     """A port that nobody else is given: bound, but never listening."""
