@@ -190,7 +190,7 @@ async def test_what_a_vendor_said_whose_sampling_has_ended_is_seen_nowhere_and_t
     assert node.containers.keys() == {"p", "q"}
     assert [it.pod for it in node.sampler.alarms] == ["p", "q"]
     minutes = node.sampler.history.of("ns", "p", "main", CARD)
-    node.vendors["acme"].answer = SamplingEnded("acme", 3, 2.0)
+    node.vendors["acme"].answer = SamplingEnded("acme", "a change", "3 samples were late")
     await node.round(60)
     report = node.sampler.report()
     assert report.sampled == {"other"}
@@ -207,7 +207,7 @@ async def test_the_alarms_of_a_vendor_end_with_its_sampling(node: Node) -> None:
     for _ in range(2):
         await node.round(60)
     assert node.alarms == ["IdleAccelerator"]
-    vendor.answer = SamplingEnded("acme", 3, 2.0)
+    vendor.answer = SamplingEnded("acme", "a change", "3 samples were late")
     await node.round(1)
     assert node.alarms == []
 
