@@ -62,22 +62,21 @@ def _memory(usage: JoinedUsage, cards: Cards) -> Sequence[Value]:
     ]
 
 
-def _used(named: str, label: str, figures: Sequence[tuple[int, Value]]) -> Iterator[tuple[str, float]]:
+def _used(named: str, label: str, figures: Sequence[tuple[int, Value]]) -> Sequence[tuple[str, float]]:
     """The figure of each card, and the total where all are known. Slices of one card are one."""
     by_card: dict[int, float] = {}
     for index, figure in figures:
         if figure is not None:
             by_card[index] = by_card.get(index, 0) + figure
-    for index, figure in sorted(by_card.items()):
-        yield f'{label}="gpu{index}",{named}', figure
+    series = [(f'{label}="gpu{index}",{named}', figure) for index, figure in sorted(by_card.items())]
     if all(figure is not None for _, figure in figures):
-        yield f'{label}="{_TOTAL}",{named}', sum(by_card.values())
+        series.append((f'{label}="{_TOTAL}",{named}', sum(by_card.values())))
+    return series
 
 
-def _requested(named: str, label: str, figures: Sequence[Value]) -> Iterator[tuple[str, float]]:
+def _requested(named: str, label: str, figures: Sequence[Value]) -> Sequence[tuple[str, float]]:
     known = [figure for figure in figures if figure is not None]
-    if len(known) == len(figures):
-        yield f'{label}="{_TOTAL}",{named}', sum(known)
+    return [(f'{label}="{_TOTAL}",{named}', sum(known))] if len(known) == len(figures) else ()
 
 
 #: Name, help, label of the card, figures.
