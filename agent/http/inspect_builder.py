@@ -22,6 +22,7 @@ from agent.core.model import (
 )
 from agent.core.publishing.agent_status import AgentStatus, ApiServer, SchedulerReport
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
+from agent.http.document_parts import rounded, seconds_since
 from agent.http.inspect_document import (
     InspectDocument,
     InspectedAbsentDevice,
@@ -237,13 +238,13 @@ def _uses(report: UsageReport) -> Mapping[object, Sequence[InspectedUse]]:
     for use in report.containers:
         known = InspectedUse(
             uuid=use.uuid,
-            age_seconds=_age(sampled.get(use.vendor), report.now),
+            age_seconds=seconds_since(sampled.get(use.vendor), report.now),
             processes=use.processes,
             memory_bytes=use.memory,
             memory_limit_bytes=use.memory_limit,
-            utilization=_ratio(use.utilization),
-            compute_limit=_ratio(use.compute_limit),
-            idle_seconds=_age(use.active_at, report.now),
+            utilization=rounded(use.utilization),
+            compute_limit=rounded(use.compute_limit),
+            idle_seconds=seconds_since(use.active_at, report.now),
         )
         found.setdefault(((use.uid, use.container), use.resource), []).append(known)
     return found
@@ -301,18 +302,6 @@ def _unknown_card(vendor: str, answer: CheckpointAnswer) -> InspectedUnknownCard
         container=answer.container,
         ids=answer.ids,
     )
-
-
-def _moment(moment: float | None) -> float | None:
-    return None if moment is None else _seconds(moment)
-
-
-def _age(moment: float | None, now: float) -> float | None:
-    return None if moment is None else _seconds(max(0.0, now - moment))
-
-
-def _ratio(part: float | None) -> float | None:
-    return round(part, 4) if part is not None and math.isfinite(part) else None
 
 
 def _seconds(moment: float) -> float:

@@ -116,7 +116,7 @@ class UsageDocument(DocumentPart, frozen=True):
     containers: tuple[UsingContainer, ...] = ()
     #: None where the client may not see processes: their names are for the operator of the node alone.
     processes: tuple[UsingProcess, ...] | None = None
-    #: What is not known to how many processes lack it.
+    #: The number of processes whose `owner`, `memory` or `utilization` is not known, by that word.
     unknown: Mapping[str, int] = {}
     #: None where the request names no history.
     history: tuple[ContainerHistory, ...] | None = None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
+from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
+from agent.http.document_parts import rounded, seconds_since
 from agent.http.usage_document import (
     ContainerHistory,
     UsageDocument,
@@ -22,18 +22,6 @@ from agent.http.usage_document import (
 MAX_HISTORIES = 64
 #: A container as a request names it: namespace, pod, container. None: all containers.
 Named = tuple[str, ...] | None
-
-
-class MinutesOfUse(Protocol):
-    """What containers used of cards, minute by minute."""
-
-    def keys(self) -> Sequence[tuple[str, str, str, str]]:
-        """Namespace, pod, container and the card's uuid of each history, also of containers that ended."""
-
-    def of(
-        self, namespace: str, pod: str, container: str, uuid: str
-    ) -> Sequence[tuple[int, int | None, float | None]]:
-        """Unix minute, bytes of memory, and utilisation from 0 to 1; oldest first. None: not known."""
 
 
 def usage_document(
@@ -68,8 +56,8 @@ def _sampling(sampling: SamplingStatus, report: UsageReport) -> VendorSampling:
     return VendorSampling(
         vendor=sampling.vendor,
         up=sampling.is_fresh(report.interval, report.now),
-        at=_number(sampling.at),
-        age_seconds=None if sampling.at is None else _number(max(0.0, report.now - sampling.at)),
+        at=rounded(sampling.at),
+        age_seconds=seconds_since(sampling.at, report.now),
         error=sampling.error,
         ended=sampling.ended,
         tells_processes=sampling.tells_processes,
@@ -117,7 +105,7 @@ def _figures(card: CardUse) -> dict[str, float | None]:
         "clock_hertz": usage.clock,
         "memory_clock_hertz": usage.memory_clock,
     }
-    return {name: _number(value) for name, value in figures.items()}
+    return {name: rounded(value) for name, value in figures.items()}
 
 
 def _container(
@@ -134,11 +122,11 @@ def _container(
         resource=use.resource,
         processes=use.processes,
         memory_bytes=use.memory,
-        utilization=_number(use.utilization),
+        utilization=rounded(use.utilization),
         memory_limit_bytes=use.memory_limit,
-        compute_limit=_number(use.compute_limit),
-        active_at=_number(use.active_at),
-        idle_seconds=None if use.active_at is None else _number(max(0.0, now - use.active_at)),
+        compute_limit=rounded(use.compute_limit),
+        active_at=rounded(use.active_at),
+        idle_seconds=seconds_since(use.active_at, now),
         share=share.share if share else "",
         limits=str(share.limits) if share else "",
     )
@@ -153,11 +141,11 @@ def _process(process: ProcessUse) -> UsingProcess:
         pod=process.pod,
         container=process.container,
         memory_bytes=process.memory,
-        utilization=_number(process.utilization),
+        utilization=rounded(process.utilization),
     )
 
 
-def _histories(minutes: MinutesOfUse | None, wanted: Sequence[Named]) -> Iterable[ContainerHistory]:
+def _histories(minutes: UsageHistory | None, wanted: Sequence[Named]) -> Iterable[ContainerHistory]:
     """The wanted histories. Only so many have their minutes, and the rest is not shown."""
     if minutes is None or not wanted:
         return
@@ -165,8 +153,3 @@ def _histories(minutes: MinutesOfUse | None, wanted: Sequence[Named]) -> Iterabl
     for number, key in enumerate(keys):
         shown = minutes.of(*key) if number < MAX_HISTORIES else ()
         yield ContainerHistory(*key, minutes=tuple(shown))
-
-
-def _number(value: float | None) -> float | None:
-    """Four digits are enough; JSON has no infinity."""
-    return round(value, 4) if value is not None and math.isfinite(value) else None
