@@ -136,8 +136,10 @@ class Composition:
             settings.kubelet_dir, poll=timing.directory, holds_lock=holds_directory_lock
         )
         socket = settings.pod_resources_socket
-        self._pod_resources = PodResources(socket, min_interval=timing.pod_resources)
-        at_once = PodResources(socket, min_interval=timing.pods_at_once)
+        self._pod_resources, self._pods_at_once = (
+            PodResources(socket, min_interval=interval, keep_connection=True)
+            for interval in (timing.pod_resources, timing.pods_at_once)
+        )
         kubelet = KubeletView(self._directory, self._pod_resources)
         self._pod_sync = PodSync(node.plan, self.pod_state, timing.pods_known)
         self.sessions = Sessions(node, self._directory, timing.session, self._clock, registered)
@@ -148,7 +150,7 @@ class Composition:
             running_pods,
             kubelet.life,
             partial(self.sessions.has_served, seconds=timing.settle),
-            pods_at_once=at_once.in_use,
+            pods_at_once=self._pods_at_once.in_use,
         )
         self.recovery = Recovery(
             self.ledger,
@@ -266,6 +268,8 @@ class Composition:
                 for loop in loops:
                     group.start_soon(for_ever, loop)
         finally:
+            self._pod_resources.close()
+            self._pods_at_once.close()
             # What changed since the last save may be a fault, which only its proof may end.
             with anyio.CancelScope(shield=True):
                 await self._saver.save(last=True)

@@ -15,6 +15,7 @@ from msgspec import Struct, field
 
 from agent.core.reconciling.reconcile_evidence import Pods
 
+from .kept_channel import KeptChannel
 from .kubelet_errors import KubeletError, KubeletRefused, Undecodable
 from .protobuf import BYTES, Malformed, decoded, delimited, fields, text
 from .rpc import call
@@ -46,8 +47,17 @@ _Containers = Mapping[str, Mapping[str, frozenset[str]]]
 class PodResources:
     """Asks the kubelet, one call at a time, and slower than the kubelet's rate limit for all clients."""
 
-    def __init__(self, socket: Path, *, min_interval: float = 1.0, timeout: float = 10.0) -> None:
-        self._socket = socket
+    def __init__(
+        self,
+        socket: Path,
+        *,
+        min_interval: float = 1.0,
+        timeout: float = 10.0,
+        keep_connection: bool = False,
+    ) -> None:
+        """`min_interval`, `timeout`: seconds. With `keep_connection`, `close` is to be called at the end."""
+        self._kept = KeptChannel(socket) if keep_connection else None
+        self._call = partial(call, socket) if self._kept is None else self._kept.call
         self._min_interval = min_interval
         self._timeout = timeout
         self._turn = anyio.Lock()
@@ -117,6 +127,11 @@ class PodResources:
         async with self._turn:
             await anyio.sleep_until(self._next)
 
+    def close(self) -> None:
+        """End a connection that is kept."""
+        if self._kept is not None:
+            self._kept.close()
+
     async def _call_in_turn(self, method: str, request: bytes = b"") -> bytes:
         async with self._turn:
             await anyio.sleep_until(self._next)
@@ -127,7 +142,7 @@ class PodResources:
 
     async def _answer(self, method: str, request: bytes) -> bytes:
         try:
-            return await call(self._socket, method, request, timeout=self._timeout)
+            return await self._call(method, request, timeout=self._timeout)
         except KubeletRefused as exc:
             if exc.status != "RESOURCE_EXHAUSTED":
                 raise
