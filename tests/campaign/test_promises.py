@@ -13,7 +13,7 @@ from agent.core.allocation.allocations_in_use import AllocationsInUse
 from agent.core.allocation.answer_annotations import ALLOCATION
 from agent.core.allocation.container_allocations import ContainersWithAllocation
 from agent.core.attribution import answered_claims, pod_attribution
-from agent.core.placement import request_placement
+from agent.core.placement import allocate_placement
 from agent.daemon.allocation import allocator
 
 from .fuzz import clearly
@@ -27,9 +27,9 @@ DAYS = 300
     [
         (room_on_cards, "has_room", lambda *_, **__: True, "more shares than there are"),
         (room_on_cards, "is_as_counted", lambda *_, **__: True, "more shares than there are"),
-        (request_placement, "_find_other_cards", lambda *_: (), "more shares than there are"),
+        (allocate_placement, "_find_other_cards", lambda *_: (), "more shares than there are"),
         (
-            request_placement,
+            allocate_placement,
             "_promised_to_pods_on",
             lambda *_: [(card,) for card in OF[SHARED]],
             "on other cards than were given",

@@ -10,9 +10,9 @@ from agent.core.allocation.admission import admit
 from agent.core.allocation.scene import Scene
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.model import Allocation
+from agent.core.placement.allocate_placement import PlacementChoice
+from agent.core.placement.allocate_placement import choose_cards as choose_cards
 from agent.core.placement.preferred_allocation import preferred_ids
-from agent.core.placement.request_placement import PlacementChoice
-from agent.core.placement.request_placement import choose_cards as choose_cards
 from agent.scheduler_api import Candidate
 from agent.vendor_api.agent import Sharing
 

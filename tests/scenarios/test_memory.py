@@ -13,7 +13,7 @@ from support.waiting import eventually
 
 from agent.core.devices.topology import Topology
 from agent.core.model import AllocationSource, Command, Resource
-from agent.core.placement import ids_on_chosen_cards
+from agent.core.placement import ids_on_promised_cards
 from agent.testing.node_kubelet import Container, Pod
 from agent.vendor_api.agent import Proof
 from agent.vendors.simulated.agent.claims import ANNOTATION
@@ -148,7 +148,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]
 
-    monkeypatch.setattr(ids_on_chosen_cards, "chosen_ids", chosen)
+    monkeypatch.setattr(ids_on_promised_cards, "chosen_ids", chosen)
 
 
 async def test_units_that_a_scheduler_put_on_another_card_count_where_they_lie(

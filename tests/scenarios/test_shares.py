@@ -11,7 +11,7 @@ from played_koordinator.scheduler import BOUND
 
 from agent.core.devices.topology import Topology
 from agent.core.model import AllocationSource, Resource
-from agent.core.placement import ids_on_chosen_cards, preferred_allocation
+from agent.core.placement import ids_on_promised_cards, preferred_allocation
 from agent.core.reconciling.reconcile_evidence import Evidence
 from agent.daemon.reconciling.evidence_sources import EvidenceSources
 from agent.kubelet.checkpoint_reader import CheckpointReader
@@ -53,7 +53,7 @@ def astray(monkeypatch: pytest.MonkeyPatch, node: Node, card: int) -> None:
         there = {one: found.uuid for one in available if (found := resource.card_of(one))}
         return [one for one in available if there[one] == node.cards.uuids[card]][:size]
 
-    monkeypatch.setattr(ids_on_chosen_cards, "chosen_ids", chosen)
+    monkeypatch.setattr(ids_on_promised_cards, "chosen_ids", chosen)
 
 
 def lose(node: Node) -> None:
@@ -217,5 +217,5 @@ def astray_on_both(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> list[str]:
         return sorted(available, key=lambda it: it.rpartition("::")[2])[:size]
 
-    monkeypatch.setattr(ids_on_chosen_cards, "chosen_ids", chosen)
+    monkeypatch.setattr(ids_on_promised_cards, "chosen_ids", chosen)
     monkeypatch.setattr(preferred_allocation, "prefer", chosen)

@@ -13,7 +13,7 @@ from agent.core.attribution.scheduler_promises import Promises
 from agent.core.devices.dynamic_modes import holder_in_other_mode
 from agent.core.devices.memory_units import on_one_card
 from agent.core.model import Allocation, Resource
-from agent.core.placement import ids_on_chosen_cards
+from agent.core.placement import ids_on_promised_cards
 
 
 def preferred_ids(
@@ -58,7 +58,7 @@ def _choose_ids(
     if planned.vendor not in scene.vendors or planned.rule.placement == "local":
         return prefer(planned, among, required, size, scene.topology, room)
     pods = waiting_pods(promises, planned.name, free)
-    return ids_on_chosen_cards.chosen_ids(planned, among, required, size, scene.topology, pods, room)
+    return ids_on_promised_cards.chosen_ids(planned, among, required, size, scene.topology, pods, room)
 
 
 def _ids_of_other_modes(promises: Promises, planned: Resource) -> frozenset[str]:

@@ -38,8 +38,8 @@ from agent.core.errors import (
     PromisedElsewhere,
 )
 from agent.core.model import Allocation, AllocationState, Owner
+from agent.core.placement.allocate_placement import PlacedRequest, place_request
 from agent.core.placement.preferred_allocation import preferred_ids
-from agent.core.placement.request_placement import PlacedRequest, place_request
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.allocate_evidence import (
     AllocationStore,

@@ -31,8 +31,8 @@ from agent.core.devices.plan import plan
 from agent.core.devices.topology import Topology
 from agent.core.errors import AllocationError
 from agent.core.model import Owner
+from agent.core.placement.allocate_placement import choose_cards
 from agent.core.placement.preferred_allocation import preferred_ids
-from agent.core.placement.request_placement import choose_cards
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
 from agent.daemon.allocation.claim_swaps import ClaimSwaps
 from agent.daemon.scheduler_plugins import registered

@@ -23,8 +23,8 @@ from agent.core.errors import (
     PromisedMoreCards,
 )
 from agent.core.model import Allocation, AllocationSource
-from agent.core.placement.request_placement import PlacementChoice
-from agent.core.placement.request_placement import choose_cards as choose_cards
+from agent.core.placement.allocate_placement import PlacementChoice
+from agent.core.placement.allocate_placement import choose_cards as choose_cards
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect
 from agent.vendor_api.agent import Placement, Sharing
 from core.promising import MEMORY, TOGETHER, choose, counted, of, prefer, promises, share

@@ -14,7 +14,7 @@ from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.waiting_pods import WaitingPods
 from agent.core.devices.topology import Topology
 from agent.core.model import Resource
-from agent.core.placement.ids_on_chosen_cards import chosen_ids
+from agent.core.placement.ids_on_promised_cards import chosen_ids
 from agent.scheduler_api import Candidate
 from core.scenes import CHOSEN, bound
 from core.values import GPU, shared, whole
