@@ -39,11 +39,11 @@ class Kubelet:
 
     async def _serve(self, stream: ByteStream) -> None:
         await receive(stream)
-        transport: Any = stream._stream._transport
-        self._connections.append(transport)
+        connection = stream._stream.connection
+        self._connections.append(connection)
         self.asked.set()
         if self.cuts:
-            transport.get_protocol().abort()
+            connection.close()
         if self.hangs or self.cuts:
             await asyncio.Event().wait()
         if self.refuses:
