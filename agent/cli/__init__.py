@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
+from errno import EBADF, EDQUOT, EFBIG, EIO, ENOSPC
 from importlib import import_module
+from typing import TypeGuard
 
 from agent.core.errors import AgentError, ConfigError, UsageError
 from agent.vendor_api.agent import SettingsError
@@ -28,6 +31,9 @@ VERBS = (
     "doctor",
 )
 
+#: The errors of a full disk, a closed file and a lost terminal.
+_UNWRITABLE = frozenset({EBADF, EDQUOT, EFBIG, EIO, ENOSPC})
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the verb that the arguments name."""
@@ -35,8 +41,41 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] and arguments[0] == "run":
         # Its parser imports plugins, which may swallow what a signal raises.
         import_module(f"{__name__}.run").begin()
+    if sys.stdout is None:  # closed by the shell
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 until the process ends
     parser = command_line(_needed_verbs(arguments))
     args = parser.parse_args(arguments)
+    try:
+        status = _done(parser, args)
+        sys.stdout.flush()  # a closed pipe shows here, and not only at exit
+        return status
+    except BrokenPipeError:
+        _drop_output()  # the reader of the pipe has ended
+        return int(args.on_broken_pipe)
+    except Exception as exc:
+        if _is_of_output(exc):
+            _drop_output()
+            tell(f"the output cannot be written: {exc.strerror}")
+            return REFUSED
+        if (refusal := _refusal(exc)) is None:
+            raise
+        tell(str(refusal))
+        return MISUSED if isinstance(refusal, ConfigError | SettingsError | UsageError) else REFUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _is_of_output(exc: Exception) -> TypeGuard[OSError]:
+    """Whether the output cannot be written: an error of a file that has no name here."""
+    return isinstance(exc, OSError) and exc.filename is None and exc.errno in _UNWRITABLE
+
+
+def _drop_output() -> None:
+    """Drop what is left in the buffer: Python would report the same error again at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _done(parser: Parser, args: Namespace) -> int:
     if args.version:
         from agent.host.version import version
 
@@ -45,21 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.verb is None:
         parser.print_help()
         return MISUSED
-    try:
-        status = int(args.verb(args) or 0)
-        sys.stdout.flush()  # a closed pipe shows here, and not only at exit
-        return status
-    except BrokenPipeError:
-        # The reader of the pipe has ended. Without this Python reports the same error again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return int(args.on_broken_pipe)
-    except Exception as exc:
-        if (refusal := _refusal(exc)) is None:
-            raise
-        tell(str(refusal))
-        return MISUSED if isinstance(refusal, ConfigError | SettingsError | UsageError) else REFUSED
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    return int(args.verb(args) or 0)
 
 
 def _needed_verbs(arguments: Sequence[str]) -> Sequence[str]:

@@ -124,5 +124,25 @@ def test_a_verb_whose_reader_went_away_says_0_only_where_it_has_nothing_to_prove
     assert ended == code
 
 
+@pytest.mark.parametrize("given", ["plugins", "--version", ""])
+def test_an_output_that_is_full_is_said_in_a_sentence(
+    given: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with open("/dev/full", "w") as stdout:
+        monkeypatch.setattr(sys, "stdout", stdout)
+
+        assert main(given.split()) == 1
+
+    assert capfd.readouterr().err == "xpu-agent: the output cannot be written: No space left on device\n"
+
+
+def test_a_verb_without_an_output_ends_as_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as Python sets it where the shell closed it
+
+    assert main(["plugins"]) == 0
+
+    sys.stdout.close()
+
+
 def test_the_table_has_every_verb_used_wrongly() -> None:
     assert {given.split()[0] for given, code in EXITS if given and code == 2} >= set(VERBS)
