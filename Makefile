@@ -63,10 +63,11 @@ docs: setup .venv/docs-ready  ## Build the documentation into build/site; a dead
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/docs.txt
 	@touch $@
 
-# The longest first, so that no process is left with it in the end.
-peers: setup  ## Build the real device managers and API server (Go), run the scenarios with them; EVERY=1
+# What takes longest comes first, so that no process is left with it in the end: one process has all tests on an API
+# server, and a fault of the campaign takes a minute. helm renders the chart that an API server judges.
+peers: setup tools  ## Build the real device managers and API server (Go), run the scenarios with them; EVERY=1
 	tests/peers/build.sh
-	$(BIN)/python -m pytest tests/campaign/test_campaign.py tests/peers tests/scenarios tests/testing/test_*_beside_the_real.py --require-peers $(if $(EVERY),--every-case) --durations=30 -n $(WORKERS)
+	$(BIN)/python -m pytest tests/peers tests/campaign/test_campaign.py tests/scenarios tests/testing/test_*_beside_the_real.py --require-peers --require-tools $(if $(EVERY),--every-case) --durations=30 -n $(WORKERS)
 
 cluster: setup  ## Leave a real cluster running: one node, containerd, the agent by its chart, pods with cards (root)
 	tests/realnode/build.sh
@@ -103,9 +104,12 @@ $(HELM_STAMP):
 	@rm -f build/tools/helm-*.stamp
 	@touch $@
 
+# What an API server says of the chart, where there is one; part of `make peers`, too.
+ON_A_SERVER = tests/peers/test_chart.py
+
 chart: setup tools  ## Lint the chart, render its matrix, test manifests, examples and alert rules
 	build/tools/helm lint --strict deploy/chart/xpu-agent
-	$(BIN)/python -m pytest tests/deploy tests/peers/test_chart.py --require-tools -n $(WORKERS)
+	$(BIN)/python -m pytest tests/deploy $(ON_A_SERVER) --require-tools -n $(WORKERS)
 
 manifests: setup tools  ## Render deploy/manifests from the chart again
 	HELM=build/tools/helm deploy/manifests.sh

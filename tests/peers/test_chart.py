@@ -6,9 +6,10 @@ import asyncio
 import json
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -41,10 +42,24 @@ def chart(request: pytest.FixtureRequest) -> Chart:
 
 @pytest.fixture
 async def namespace(api_server: RealApiServer) -> str:
+    return await new_namespace(api_server)
+
+
+async def new_namespace(server: RealApiServer) -> str:
     name = f"test-{secrets.token_hex(4)}"
-    await api_server.kubectl("create", "namespace", name)
-    await api_server.kubectl("create", "serviceaccount", "default", "--namespace", name)
+    await server.kubectl("create", "namespace", name)
+    await server.kubectl("create", "serviceaccount", "default", "--namespace", name)
     return name
+
+
+async def installed(
+    chart: Chart, server: RealApiServer, values: Mapping[str, Any], namespace: str = ""
+) -> str:
+    """The namespace that has what the chart renders; none given: one of its own."""
+    namespace = namespace or await new_namespace(server)
+    shown = chart.render(values, namespace=namespace)
+    await server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    return namespace
 
 
 async def tried(server: RealApiServer, text: str, namespace: str) -> None:
@@ -133,8 +148,8 @@ class Agent:
                 "containers": [{"name": "agent", "image": "agent"}],
             },
         }
-        await self.server.kubectl("create", "--filename", "-", stdin=json.dumps(node))
-        await self.server.kubectl("create", "--filename", "-", stdin=json.dumps(pod))
+        both = {"apiVersion": "v1", "kind": "List", "items": [node, pod]}
+        await self.server.kubectl("create", "--filename", "-", stdin=json.dumps(both))
         bound = ["--bound-object-kind", "Pod", "--bound-object-name", self.node]
         self.token = await self.server.kubectl(
             "create", "token", self.account, "--namespace", self.namespace, *bound
@@ -154,27 +169,73 @@ class Agent:
         return await self.does("label", "node", node, "--overwrite", f"nvidia.com/x={secrets.token_hex(4)}")
 
 
+#: The values with which an agent labels its Node.
+LABELLING: Mapping[str, Any] = {"labels": {"output": "node"}}
+
+
 @pytest.fixture
-async def agents(chart: Chart, api_server: RealApiServer, namespace: str) -> list[Agent]:
-    """Two agents of one installation on nodes of their own, and the policy in force."""
-    shown = chart.render({"labels": {"output": "node"}}, namespace=namespace)
-    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
-    return await two(api_server, namespace, "xpu-agent")
+async def agents(chart: Chart, api_server: RealApiServer) -> list[Agent]:
+    """Two agents on nodes of their own, the policy in force, and an installation that the test may change."""
+    return await two(api_server, await installed(chart, api_server, LABELLING), "xpu-agent")
 
 
 async def two(server: RealApiServer, namespace: str, account: str) -> list[Agent]:
     """Two pods of this account on nodes of their own, once its rights and its policy are in force."""
-    made = [Agent(server, namespace, f"node-{secrets.token_hex(4)}", account) for _ in range(2)]
-    for it in made:
-        await it.placed()
+    made = await more(server, namespace, account)
     # The server takes rights and policies in within a second or two.
     await until(lambda: made[0].labels(made[0].node), "")
     await until(lambda: made[0].labels(made[1].node), ALONE)
     return made
 
 
-async def test_an_agent_labels_its_own_node_and_no_other(agents: list[Agent]) -> None:
-    one, other = agents
+async def more(server: RealApiServer, namespace: str, account: str = "xpu-agent") -> list[Agent]:
+    """Two pods of this account on nodes of their own, where rights and policy are in force already."""
+    made = [Agent(server, namespace, f"node-{secrets.token_hex(4)}", account) for _ in range(2)]
+    return list(await asyncio.gather(*(it.placed() for it in made)))
+
+
+class Installations:
+    """One for each set of values, kept from test to test for as long as no other was installed after it.
+
+    The chart's ClusterRoleBinding has one name in all namespaces: what was installed last has the rights.
+    """
+
+    def __init__(self, chart: Chart, server: RealApiServer) -> None:
+        self._chart, self._server = chart, server
+        self._namespaces: dict[str, str] = {}
+
+    async def kept(
+        self, values: Mapping[str, Any], in_force: Callable[[str], Awaitable[object]]
+    ) -> tuple[Agent, Agent]:
+        """Two agents on nodes of their own. `in_force` waits, in a new namespace, for rights and policy."""
+        key = json.dumps(values)
+        if self._namespaces.get(key, "") != await self._last():
+            namespace = await installed(self._chart, self._server, values)
+            await in_force(namespace)
+            self._namespaces[key] = namespace
+        one, other = await more(self._server, self._namespaces[key])
+        return one, other
+
+    async def _last(self) -> str | None:
+        """The namespace whose agents have rights."""
+        where = "jsonpath={.subjects[0].namespace}"
+        binding = ("clusterrolebinding", "xpu-agent", "--ignore-not-found")
+        return await self._server.kubectl("get", *binding, "--output", where) or None
+
+
+@pytest.fixture(scope="module")
+def installations(chart: Chart, api_server: RealApiServer) -> Installations:
+    return Installations(chart, api_server)
+
+
+@pytest.fixture
+async def labelling(installations: Installations, api_server: RealApiServer) -> tuple[Agent, Agent]:
+    """Two agents on nodes of their own; the installation is that of other tests, too."""
+    return await installations.kept(LABELLING, lambda name: two(api_server, name, "xpu-agent"))
+
+
+async def test_an_agent_labels_its_own_node_and_no_other(labelling: tuple[Agent, Agent]) -> None:
+    one, other = labelling
 
     assert await one.labels(one.node) == ""
     refusal = await one.labels(other.node)
@@ -193,9 +254,9 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(
-    agents: list[Agent], api_server: RealApiServer, change: str
+    labelling: tuple[Agent, Agent], api_server: RealApiServer, change: str
 ) -> None:
-    one = agents[0]
+    one = labelling[0]
     kept = json.dumps({"metadata": {"finalizers": ["example.com/admin"]}})
     await api_server.kubectl("patch", "node", one.node, "--type=merge", "-p", kept)
 
@@ -219,9 +280,9 @@ async def test_of_its_own_node_an_agent_changes_labels_and_annotations_alone(
     ],
 )
 async def test_labels_of_its_node_that_are_no_vendor_s_are_not_the_agent_s(
-    agents: list[Agent], api_server: RealApiServer, label: str
+    labelling: tuple[Agent, Agent], api_server: RealApiServer, label: str
 ) -> None:
-    one = agents[0]
+    one = labelling[0]
     await api_server.kubectl("label", "node", one.node, "--overwrite", "kubernetes.io/hostname=one")
 
     refusal = await one.does("label", "node", one.node, "--overwrite", label)
@@ -244,9 +305,9 @@ LOCK = "hami.io/mutex.lock"
     ],
 )
 async def test_an_agent_annotates_its_own_node_and_changes_nothing_that_is_no_vendor_s(
-    agents: list[Agent], api_server: RealApiServer, annotation: str
+    labelling: tuple[Agent, Agent], api_server: RealApiServer, annotation: str
 ) -> None:
-    one, other = agents
+    one, other = labelling
     there = ["volumes.kubernetes.io/attach=true", f"{LOCK}=a-scheduler"]
     await api_server.kubectl("annotate", "node", one.node, "--overwrite", *there)
 
@@ -260,9 +321,9 @@ async def test_an_agent_annotates_its_own_node_and_changes_nothing_that_is_no_ve
 
 
 async def test_a_scheduler_s_lock_may_go_from_its_node_and_an_agent_may_set_none(
-    agents: list[Agent], api_server: RealApiServer
+    labelling: tuple[Agent, Agent], api_server: RealApiServer
 ) -> None:
-    one = agents[0]
+    one = labelling[0]
     await api_server.kubectl("annotate", "node", one.node, f"{LOCK}=a-scheduler")
 
     assert await one.does("annotate", "node", one.node, f"{LOCK}-") == ""
@@ -274,9 +335,7 @@ async def test_a_scheduler_s_lock_may_go_from_its_node_and_an_agent_may_set_none
 async def test_domains_that_the_values_name_may_be_written_too(
     chart: Chart, api_server: RealApiServer, namespace: str
 ) -> None:
-    values = {"labels": {"output": "node"}, "nodeKeys": ["brand.example.com"]}
-    shown = chart.render(values, namespace=namespace)
-    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
+    await installed(chart, api_server, {**LABELLING, "nodeKeys": ["brand.example.com"]}, namespace)
     one = (await two(api_server, namespace, "xpu-agent"))[0]
 
     assert await one.does("label", "node", one.node, "brand.example.com/cards=8") == ""
@@ -301,8 +360,8 @@ async def test_who_cleans_a_node_writes_to_that_node_alone(
     assert "may change the labels and annotations" in await one.does("patch", "node", one.node, "-p", CORDON)
 
 
-async def test_a_token_without_a_node_writes_nowhere(agents: list[Agent]) -> None:
-    one = agents[0]
+async def test_a_token_without_a_node_writes_nowhere(labelling: tuple[Agent, Agent]) -> None:
+    one = labelling[0]
     one.token = await one.server.service_account_token("xpu-agent", one.namespace)
 
     assert ALONE in await one.labels(one.node)
@@ -313,17 +372,18 @@ GIVEN, OTHER = "acme.com/assigned", "acme.com/gpus"
 
 
 @pytest.fixture
-async def marking(chart: Chart, api_server: RealApiServer, namespace: str) -> list[Agent]:
+async def marking(installations: Installations, api_server: RealApiServer) -> tuple[Agent, Agent]:
     """Two agents on nodes of their own that may write an annotation to pods; on each a pod named like it."""
-    values = {"labels": {"output": "node"}, "pods": {"receipts": [GIVEN]}}
-    shown = chart.render(values, namespace=namespace)
-    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
-    made = await two(api_server, namespace, "xpu-agent")
-    await may_read_pods(api_server, namespace)
+
+    async def in_force(namespace: str) -> None:
+        one, other = await two(api_server, namespace, "xpu-agent")
+        await may_read_pods(api_server, namespace)
+        await until(lambda: one.does(*marked(one, one)), "")
+        await until(lambda: one.does(*marked(one, other)), ALONE)
+
+    made = await installations.kept({**LABELLING, "pods": {"receipts": [GIVEN]}}, in_force)
     for it in made:
-        await api_server.kubectl("annotate", "pod", it.node, "--namespace", namespace, f"{OTHER}=0")
-    await until(lambda: made[0].does(*marked(made[0], made[0])), "")
-    await until(lambda: made[0].does(*marked(made[0], made[1])), ALONE)
+        await api_server.kubectl("annotate", "pod", it.node, "--namespace", it.namespace, f"{OTHER}=0")
     return made
 
 
@@ -341,7 +401,9 @@ def marked(by: Agent, of: Agent, key: str = GIVEN) -> tuple[str, ...]:
     return "annotate", "pod", of.node, "--namespace", by.namespace, "--overwrite", f"{key}={value}"
 
 
-async def test_an_agent_writes_its_annotation_to_pods_of_its_own_node_alone(marking: list[Agent]) -> None:
+async def test_an_agent_writes_its_annotation_to_pods_of_its_own_node_alone(
+    marking: tuple[Agent, Agent],
+) -> None:
     one, other = marking
 
     assert await one.does(*marked(one, one)) == ""
@@ -356,7 +418,7 @@ async def test_an_agent_writes_its_annotation_to_pods_of_its_own_node_alone(mark
     [f"{OTHER}=1", f"{OTHER}-", "acme.com/new=1", "autoscaler.kubernetes.io/safe-to-evict=false"],
 )
 async def test_of_a_pods_annotations_an_agent_changes_those_that_are_named(
-    marking: list[Agent], annotation: str
+    marking: tuple[Agent, Agent], annotation: str
 ) -> None:
     one = marking[0]
     pod = ("annotate", "pod", one.node, "--namespace", one.namespace, "--overwrite")
@@ -379,7 +441,7 @@ OF_PODS = {
 
 @pytest.mark.parametrize("change", OF_PODS)
 async def test_of_a_pod_an_agent_changes_an_annotation_and_nothing_else(
-    marking: list[Agent], change: str
+    marking: tuple[Agent, Agent], change: str
 ) -> None:
     one = marking[0]
     pod = ("patch", "pod", one.node, "--namespace", one.namespace)
@@ -390,7 +452,7 @@ async def test_of_a_pod_an_agent_changes_an_annotation_and_nothing_else(
 
 
 async def test_who_may_write_an_annotation_to_pods_may_do_nothing_else_with_them(
-    marking: list[Agent], api_server: RealApiServer
+    marking: tuple[Agent, Agent], api_server: RealApiServer
 ) -> None:
     one = marking[0]
     pod = ("patch", "pod", one.node, "--namespace", one.namespace)
@@ -407,21 +469,23 @@ RECORD = "xpu-agent.io/extended-resources"
 
 
 @pytest.fixture
-async def counting(chart: Chart, api_server: RealApiServer, namespace: str) -> list[Agent]:
-    """Two agents on nodes of their own that may count for them; a kubelet has told its status of each."""
-    values = {"labels": {"output": "node"}, "nodeStatus": {"resources": [COUNT]}}
-    shown = chart.render(values, namespace=namespace)
-    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
-    made = await two(api_server, namespace, "xpu-agent")
+async def counting(installations: Installations, api_server: RealApiServer) -> tuple[Agent, Agent]:
+    """Two agents on nodes of their own that count for them; a kubelet has told its status of each."""
+
+    async def in_force(namespace: str) -> None:
+        one, other = await two(api_server, namespace, "xpu-agent")
+        await may_read_status(api_server, namespace, "xpu-agent")
+        await until(lambda: one.does(*counted(one)), "")
+        await until(lambda: one.does(*counted(other)), ALONE)
+
+    made = await installations.kept({**LABELLING, "nodeStatus": {"resources": [COUNT]}}, in_force)
     kubelets = {"cpu": "8", "enflame.com/gcu": "8"}
     conditions = [{"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z"}]
     images = [{"names": [f"registry/image:{n}"], "sizeBytes": n} for n in range(50)]
     lists = {"capacity": kubelets, "allocatable": kubelets}
     for it in made:
         await api_server.kubectl(*status(it, {**lists, "conditions": conditions, "images": images}))
-    await may_read_status(api_server, namespace, "xpu-agent")
-    await until(lambda: made[0].does(*counted(made[0])), "")
-    await until(lambda: made[0].does(*counted(made[1])), ALONE)
+    assert await made[0].does(*counted(made[0])) == ""
     return made
 
 
@@ -445,7 +509,7 @@ def counted(of: Agent, count: str | None = "8") -> tuple[str, ...]:
 
 
 async def test_an_agent_counts_for_its_own_node_and_no_other(
-    counting: list[Agent], api_server: RealApiServer
+    counting: tuple[Agent, Agent], api_server: RealApiServer
 ) -> None:
     one, other = counting
 
@@ -482,7 +546,7 @@ OF_STATUS: dict[str, tuple[object, object, str]] = {
 
 @pytest.mark.parametrize("change", OF_STATUS)
 async def test_of_its_nodes_status_an_agent_changes_the_counts_that_are_named(
-    counting: list[Agent], change: str
+    counting: tuple[Agent, Agent], change: str
 ) -> None:
     one = counting[0]
     changes, metadata, words = OF_STATUS[change]
@@ -491,7 +555,7 @@ async def test_of_its_nodes_status_an_agent_changes_the_counts_that_are_named(
 
 
 async def test_a_name_that_the_chart_has_no_more_stays_and_holds_up_none_that_it_has(
-    counting: list[Agent], api_server: RealApiServer
+    counting: tuple[Agent, Agent], api_server: RealApiServer
 ) -> None:
     one, old = counting[0], {"acme.com/gcu-count": "8"}
     lists, notes = {"capacity": old, "allocatable": old}, {"annotations": {RECORD: ",".join(old)}}
@@ -534,18 +598,20 @@ async def test_who_cleans_a_node_takes_back_what_was_counted_for_it_alone(
 
 
 async def test_without_a_name_a_nodes_status_is_not_the_agents_whoever_gave_it_the_right(
-    agents: list[Agent], api_server: RealApiServer, namespace: str
+    agents: list[Agent], api_server: RealApiServer
 ) -> None:
     one = agents[0]
     assert 'resource "nodes/status"' in await one.does(*counted(one))
 
-    await may_read_status(api_server, namespace, "xpu-agent", ",patch")
+    await may_read_status(api_server, one.namespace, "xpu-agent", ",patch")
 
     await until(lambda: one.does(*counted(one)), "names, which is nothing")
 
 
-async def test_others_are_not_touched_by_the_policy(agents: list[Agent], api_server: RealApiServer) -> None:
-    await api_server.kubectl("label", "node", agents[0].node, "by=admin")
+async def test_others_are_not_touched_by_the_policy(
+    labelling: tuple[Agent, Agent], api_server: RealApiServer
+) -> None:
+    await api_server.kubectl("label", "node", labelling[0].node, "by=admin")
 
 
 #: What an agent may, and things that it may not.
@@ -569,8 +635,10 @@ MAY_NOT = (
 )
 
 
-async def test_the_agent_s_account_may_do_what_it_needs_and_nothing_else(agents: list[Agent]) -> None:
-    asked = {right: await agents[0].does("auth", "can-i", *right.split()) for right in (*MAY, *MAY_NOT)}
+async def test_the_agent_s_account_may_do_what_it_needs_and_nothing_else(
+    labelling: tuple[Agent, Agent],
+) -> None:
+    asked = {right: await labelling[0].does("auth", "can-i", *right.split()) for right in (*MAY, *MAY_NOT)}
 
     assert tuple(right for right, refusal in asked.items() if not refusal) == MAY
 
@@ -587,26 +655,28 @@ def feature(namespace: str, named: str, told_of: str, value: str = "x") -> str:
     return json.dumps({**kind, "metadata": metadata, "spec": spec})
 
 
+async def tells(by: Agent) -> str:
+    """What the server says against its NodeFeature object; empty where that is there."""
+    said = await by.does("create", "--filename", "-", stdin=feature(by.namespace, by.node, by.node))
+    return "" if "AlreadyExists" in said else said
+
+
 @pytest.fixture
-async def telling(
-    chart: Chart, api_server: RealApiServer, namespace: str, agents: list[Agent]
-) -> tuple[Agent, Agent]:
-    """The two agents, each of which has told its labels by a NodeFeature object."""
+async def telling(installations: Installations, api_server: RealApiServer) -> tuple[Agent, Agent]:
+    """Two agents on nodes of their own, each of which has told its labels by a NodeFeature object."""
+
+    async def in_force(namespace: str) -> None:
+        one, other = await more(api_server, namespace)
+        for it in (one, other):
+            await until(lambda it=it: tells(it), "")  # type: ignore[misc]
+        # Of a kind that is new the policy hears a little later.
+        refused = feature(namespace, one.node, other.node)
+        await until(lambda: one.does("replace", "--filename", "-", stdin=refused), ALONE)
+
     await api_server.kubectl("apply", "--filename", "-", stdin=json.dumps(NODE_FEATURES))
     await api_server.kubectl("wait", "crd/nodefeatures.nfd.k8s-sigs.io", "--for=condition=Established")
-    shown = chart.render({"labels": {"output": "nodeFeature"}}, namespace=namespace)
-    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
-    one, other = agents
-
-    async def told(by: Agent) -> str:
-        said = await by.does("create", "--filename", "-", stdin=feature(namespace, by.node, by.node))
-        return "" if "AlreadyExists" in said else said
-
-    for it in agents:
-        await until(lambda it=it: told(it), "")  # type: ignore[misc]
-    # Of a kind that is new the policy hears a little later.
-    refused = feature(namespace, one.node, other.node)
-    await until(lambda: one.does("replace", "--filename", "-", stdin=refused), ALONE)
+    one, other = await installations.kept({"labels": {"output": "nodeFeature"}}, in_force)
+    assert [await tells(it) for it in (one, other)] == ["", ""]
     return one, other
 
 
@@ -651,16 +721,15 @@ def device(node: str, healthy: bool = True) -> str:
 
 
 async def test_an_agent_writes_the_device_of_its_own_node_and_no_other(
-    chart: Chart, api_server: RealApiServer, namespace: str, agents: list[Agent]
+    chart: Chart, api_server: RealApiServer, agents: list[Agent]
 ) -> None:
     crd = ROOT / "deploy/crd/devices.scheduling.koordinator.sh.yaml"
     await api_server.kubectl("apply", "--server-side", "--filename", str(crd))
     await api_server.kubectl(
         "wait", "crd/devices.scheduling.koordinator.sh", "--for=condition=Established", "--timeout=30s"
     )
-    shown = chart.render({"koordinator": {"enabled": True}}, namespace=namespace)
-    await api_server.kubectl("apply", "--filename", "-", stdin=shown.text)
     one, other = agents
+    await installed(chart, api_server, {"koordinator": {"enabled": True}}, one.namespace)
 
     async def told(by: Agent, node: str) -> str:
         said = await by.does("create", "--filename", "-", stdin=device(node))
@@ -779,9 +848,7 @@ def within(shown: Rendered, namespace: str) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def guarded(chart: Chart, api_server: RealApiServer) -> Guarded:
-    name = f"test-{secrets.token_hex(4)}"
-    await api_server.kubectl("create", "namespace", name)
-    await api_server.kubectl("create", "serviceaccount", "default", "--namespace", name)
+    name = await new_namespace(api_server)
     writers = {"ops": {"groups": [OPS], "users": [ROBOT]}}
     values = {"schedulerAnnotations": {"enabled": True, "writers": writers, "keys": [OUT_OF_TREE]}}
     await api_server.kubectl(
