@@ -22,7 +22,7 @@ from agent.core.model import VendorState
 from agent.core.usage.card_accounts import Accounts, accounts
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import ContainerUse, SamplingStatus, Unattributed, VendorSample
-from agent.daemon.usage import usage_sampler
+from agent.daemon.usage import current_accounts
 from agent.daemon.usage.usage_sampler import UsageSampler
 from agent.host.node_processes import ProcessReader
 from agent.vendor_api.agent import ProcessUsage
@@ -240,26 +240,6 @@ async def test_a_defect_costs_the_sample_and_not_the_agent(node: Node) -> None:
     assert (node.status.at, node.status.error) == (node.now, "")
 
 
-class Forgetful(dict[str, Any]):
-    """Loses what was found in it, as where another thread replaces it between two looks."""
-
-    def __contains__(self, name: object) -> bool:
-        return self.pop(name, None) is not None  # type: ignore[call-overload]
-
-
-async def test_a_vendor_that_is_forgotten_while_accounts_are_made_is_no_defect(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    node.has(7)
-    node.promises = of("p")
-    node.vendors["acme"] = Vendor(process(7, GIB))
-    await node.round()
-    fresh, known = node.sampler._fresh(node.now), Forgetful(node.sampler._known)
-    monkeypatch.setattr(node.sampler, "_known", known)
-    accounts = await asyncio.to_thread(node.sampler._made_from, fresh, node.promises)
-    assert [it.pod for it in accounts.containers] == ["p"]
-
-
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
     node.config = replace(node.config, usage=UsageSettings(enabled=True, interval=0.01))
     node.vendors = {"hung": Vendor(), "acme": Vendor()}
@@ -437,7 +417,7 @@ async def test_the_accounts_of_two_vendors_are_made_in_threads_alone_and_views_s
             may_end.wait(30)
         return accounts(*of)
 
-    monkeypatch.setattr(usage_sampler, "accounts", slow)
+    monkeypatch.setattr(current_accounts, "accounts", slow)
     try:
         async with anyio.create_task_group() as group:
             for name, vendor in node.sampler.begin().items():
