@@ -145,17 +145,6 @@ async def test_a_containers_use_ends_with_its_allocation_and_not_with_the_next_s
     assert node.containers["p"].resource == ""
 
 
-async def test_accounts_are_made_once_until_something_changes(node: Node) -> None:
-    node.has(7)
-    node.promises = of("p")
-    node.vendors["acme"] = Vendor(process(7, GIB))
-    await node.round()
-    before = node.sampler.report()
-    assert node.sampler.report().cards is before.cards
-    node.promises = of("p")
-    assert node.sampler.report().cards is not before.cards
-
-
 async def test_a_vendor_whose_samples_stay_away_is_shown_for_three_intervals(node: Node) -> None:
     node.has(7)
     node.promises = of("p")
