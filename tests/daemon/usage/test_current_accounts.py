@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from core.usage.cards_in_use import CARD, GIB, card, held, moment, pod, process
+from msgspec import structs
 
+from agent.core.allocation.known_pods import KnownPods
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.usage.card_accounts import KnownSample
 from agent.core.usage.card_holdings import holdings
@@ -48,14 +50,14 @@ async def test_accounts_are_made_once_until_a_sample_an_allocation_or_a_pod_chan
     node.promises = moment(held("q"))
     assert node.places == [("q", CARD)]
     made = node.accounts.now()
-    node.promises = replace_pods(node.promises)
+    node.promises = with_another_pod(node.promises)
     assert node.accounts.now() is not made
 
 
-def replace_pods(promises: Promises) -> Promises:
-    """The same allocations, and one pod more."""
-    more = moment(pods=[replace(pod("r"), uid="uid-r")])
-    return type(promises)(more.scene, promises.in_use)
+def with_another_pod(promises: Promises) -> Promises:
+    """The same allocations, cards and resources, and one pod more."""
+    more = KnownPods.of([pod("r")])
+    return structs.replace(promises, scene=replace(promises.scene, candidates=more))
 
 
 async def test_a_vendor_whose_sample_is_too_old_is_shown_no_more() -> None:

@@ -229,6 +229,19 @@ async def test_a_defect_costs_the_sample_and_not_the_agent(node: Node) -> None:
     assert (node.status.at, node.status.error) == (node.now, "")
 
 
+async def test_a_defect_in_what_follows_a_sample_is_said_of_its_vendor(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.vendors["acme"] = Vendor()
+    with monkeypatch.context() as defect, capture_logs() as logs:
+        defect.setattr(current_accounts, "accounts", lambda *_: {}["a pod"])
+        await node.round()
+    assert node.status.error == "acme: a defect of the agent: KeyError: 'a pod'"
+    assert [it["vendor"] for it in logs if it.get("exc_info")] == ["acme"]
+    await node.round()
+    assert (node.status.at, node.status.error) == (node.now, "")
+
+
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
     node.config = replace(node.config, usage=UsageSettings(enabled=True, interval=0.01))
     node.vendors = {"hung": Vendor(), "acme": Vendor()}
