@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from agent.core.usage.usage_alarms import UsageAlarm
     from agent.core.usage.usage_report import UsageReport
     from agent.daemon.usage.kept_history import KeptHistory
-    from agent.daemon.usage.usage_sampler import SampledVendor, UsageSampler
+    from agent.daemon.usage.usage_sampler import UsageSampler
+    from agent.daemon.usage.vendor_samples import SampledVendor
     from agent.daemon.vendors_in_service import VendorsInService
 
 

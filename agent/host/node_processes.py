@@ -60,24 +60,25 @@ class ProcessReader:
 
     def read(self, pids: Collection[int]) -> ReadProcesses:
         """The processes with these pids. A process that has ended is left out."""
+        found: dict[int, NodeProcess] = {}
         known: dict[int, _KnownProcess] = {}
         trouble = ""
         for pid in pids:
             before = self._known.get(pid)
             inode = self._inode(pid)
             if before is not None and before.inode == inode:
-                known[pid] = before
+                found[pid], known[pid] = before.process, before
             elif inode is not None and (started := self._stat(pid)) is not None:
                 process, why = before.process if before is not None else NodeProcess(UNKNOWN), ""
                 if before is None or before.started != started[0]:
                     process, why = self._new(pid, started[1])
                 # Between the reads, the pid may have come again for another process.
                 if self._inode(pid) == inode:
-                    known[pid] = _KnownProcess(inode, started[0], process)
-                    trouble = trouble or why
-        # What could not be seen is looked at again.
-        self._known = {pid: it for pid, it in known.items() if it.process.owner.kind is not Kind.UNKNOWN}
-        return ReadProcesses({pid: it.process for pid, it in known.items()}, trouble)
+                    found[pid], trouble = process, trouble or why
+                    if process.owner.kind is not Kind.UNKNOWN:  # what could not be seen is looked at again
+                        known[pid] = _KnownProcess(inode, started[0], process)
+        self._known = known
+        return ReadProcesses(found, trouble)
 
     def _inode(self, pid: int) -> tuple[int, int] | None:
         """Number and time of the inode of the process's directory; None if there is no process."""

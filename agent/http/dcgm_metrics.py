@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from agent.core.publishing.usage_series_rules import distinct
 from agent.core.usage.usage_report import CardUse, ContainerUse
+from agent.core.usage.usage_series_rules import distinct
 from agent.http.foreign_units import mhz, mib, millijoules, percent
 from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily, labels

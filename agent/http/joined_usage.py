@@ -12,8 +12,8 @@ from msgspec import structs
 from agent.core.model import DeviceStatus, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
-from agent.core.publishing.usage_series_rules import by_pod, distinct
 from agent.core.usage.usage_report import CardUse, ContainerUse, UsageReport
+from agent.core.usage.usage_series_rules import by_pod, distinct
 from agent.http.metric_families import labels
 
 

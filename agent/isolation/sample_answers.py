@@ -32,8 +32,9 @@ USAGES, PROCESSES = DEVICES, SLICES
 KINDS, MENDED = 64, 256
 #: The kernel's largest pid (PID_MAX_LIMIT, linux/threads.h).
 LAST_PID = 1 << 22
-#: Bytes of an answer that `quick_sample` reads.
-QUICK = 64 << 10
+#: Bytes of an answer that `quick_sample` reads, and of one that a thread decodes in one step: other threads
+#: then wait for less than a millisecond.
+QUICK, WHOLE = 64 << 10, 192 << 10
 #: Entries that are decoded in one step. Other threads may have to wait for a step.
 STEP = 256
 #: An answer with more objects, as a multiple of the entries that are kept, is refused before it is decoded.
@@ -69,8 +70,11 @@ class _Object(msgspec.Struct):
 
 def quick_sample(raw: bytes) -> VendorSample | None:
     """The answer to `sample`, if it is short and without fault: a millisecond of work."""
-    if len(raw) > QUICK:
-        return None
+    return None if len(raw) > QUICK else _sample_without_fault(raw)
+
+
+def _sample_without_fault(raw: bytes) -> VendorSample | None:
+    """The sample; None where something is wrong with it."""
     try:
         good = _decode_good(raw)
     except UNREADABLE:
@@ -84,6 +88,8 @@ def quick_sample(raw: bytes) -> VendorSample | None:
 
 def sample(raw: bytes) -> VendorSample:
     """Decode the answer to `sample`, which may take 100 ms. Raises WrongAnswer: this is no sample."""
+    if len(raw) <= WHOLE and (good := _sample_without_fault(raw)) is not None:
+        return good
     answer = decoded(raw, _SampleAnswer)
     complaints: dict[str, str] = {}
     return VendorSample(

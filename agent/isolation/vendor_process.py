@@ -167,7 +167,7 @@ class VendorProcess:
             self._asked.pop(number, None)
 
     @property
-    def samples(self) -> bool:
+    def is_sampling(self) -> bool:
         """Whether a sample was asked for and is not answered yet, whether or not its caller still waits."""
         return self._sample in self._asked
 

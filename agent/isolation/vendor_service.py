@@ -189,7 +189,9 @@ class Service:
                 raise asyncio.CancelledError from exc
             if self._current_call == "links":
                 self._links.give_up()
-            if lost.state is VendorState.FAILED and (self._current_call in PATIENT or self.process.samples):
+            if lost.state is VendorState.FAILED and (
+                self._current_call in PATIENT or self.process.is_sampling
+            ):
                 self._losses.add(lost.reason)
             self._fail_calls(lost.reason)
             return lost

@@ -114,7 +114,7 @@ def test_a_process_that_ends_between_the_reads_is_left_out(
 def test_a_huge_cgroup_file_is_said_to_be_unreadable_and_costs_no_other_process(proc: Proc) -> None:
     proc.has(7, IN_POD + "0::/x\n" * 200_000)
     proc.has(8)
-    found = proc.reader.read({7, 8})
+    found = proc.reader.read([7, 8])
     assert found.processes[7].owner == UNKNOWN
     assert found.processes[8].owner.uid == UID
     assert found.trouble == "the cgroup of process 7 cannot be read: more than 64 KiB"

@@ -39,7 +39,7 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        return self.process is not None and self.process.samples
+        return self.process is not None and self.process.is_sampling
 
     async def idle(self) -> None:
         """Wait until the last sample is answered."""

@@ -8,7 +8,7 @@ Figures that cannot be true are left out where the vendor's answer is decoded (`
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field, structs
 
@@ -92,21 +92,20 @@ class _VendorAccount:
         processes = known.sample.processes
         self._tells_processes = processes is not None
         self._unknown: Counter[str] = Counter()
-        #: The processes on each card.
-        self._on_card: dict[str, list[ProcessUsage]] = defaultdict(list)
-        for process in _merged(processes or (), holdings):
-            self._on_card[process.uuid].append(process)
+        self._on_card = _by_card(processes or (), holdings)
 
     def made(self) -> Accounts:
         charged = {uuid: _Charged() for uuid in (*self._usages, *self._on_card)}
-        listed = [use for uuid, here in self._on_card.items() for use in self._charge(charged[uuid], here)]
+        listed = [
+            use for uuid, here in self._on_card.items() for use in self._charge(uuid, charged[uuid], here)
+        ]
         containers = [*self._containers(charged)]
         by_card: Counter[str] = Counter()
         for use in containers:
             by_card[use.uuid] += use.memory or 0
         return Accounts(tuple(self._cards(charged, by_card)), tuple(containers), tuple(listed), self._unknown)
 
-    def _charge(self, card: _Charged, processes: Iterable[ProcessUsage]) -> Iterator[ProcessUse]:
+    def _charge(self, uuid: str, card: _Charged, processes: Iterable[ProcessUsage]) -> Iterator[ProcessUse]:
         """Charge the owner of each process on one card."""
         for process in processes:
             known = self._known.processes.get(process.pid)
@@ -121,7 +120,7 @@ class _VendorAccount:
             namespace, pod, container = "", "", ""
             if known.owner.kind is Kind.HOST:
                 card.host += process.memory or 0
-            elif (place := self._place(known, process.uuid)) is None:
+            elif (place := self._place(known, uuid)) is None:
                 self._unknown["owner"] += 1
                 card.unknown_pod += process.memory or 0
             else:
@@ -130,7 +129,7 @@ class _VendorAccount:
                 container = place[1]
             yield ProcessUse(
                 process.pid,
-                process.uuid,
+                uuid,
                 known.name,
                 namespace,
                 pod,
@@ -237,15 +236,19 @@ class _Charged:
         self.is_measured = True
 
 
-def _merged(processes: Iterable[ProcessUsage], holdings: Holdings) -> Iterable[ProcessUsage]:
-    """The processes, each once on a card: a process can be in several lists."""
-    merged: dict[tuple[str, int], ProcessUsage] = {}
+def _by_card(processes: Iterable[ProcessUsage], holdings: Holdings) -> Mapping[str, Collection[ProcessUsage]]:
+    """The processes on each card, each once there: a process can be in several lists."""
+    by_pid: dict[str, dict[int, ProcessUsage]] = defaultdict(dict)
     for process in processes:
         uuid = holdings.card_of(process.uuid)
-        memory, utilization = process.memory, process.utilization
-        if (same := merged.get((uuid, process.pid))) is not None:
-            memory = max((it for it in (memory, same.memory) if it is not None), default=None)
-            parts = (it for it in (utilization, same.utilization) if it is not None)
-            utilization = max(parts, default=None)
-        merged[uuid, process.pid] = ProcessUsage(uuid, process.pid, memory, utilization)
-    return merged.values()
+        here = by_pid[uuid]
+        same = here.get(process.pid)
+        here[process.pid] = process if same is None else _merged(process, same)
+    return {uuid: here.values() for uuid, here in by_pid.items()}
+
+
+def _merged(process: ProcessUsage, same: ProcessUsage) -> ProcessUsage:
+    """One process by two lists."""
+    memory = max((it for it in (process.memory, same.memory) if it is not None), default=None)
+    parts = (it for it in (process.utilization, same.utilization) if it is not None)
+    return ProcessUsage(process.uuid, process.pid, memory, max(parts, default=None))

@@ -265,6 +265,7 @@ def test_a_process_on_a_made_slice_without_figures_of_its_own_is_on_the_allocati
     assert [*by_name(found)] == [MAIN]
     assert by_name(found)[MAIN].memory == 3 * GIB
     assert [*by_uuid(found)] == [CARD]
+    assert [it.uuid for it in found.processes] == [CARD]
     assert balanced(found)
 
 

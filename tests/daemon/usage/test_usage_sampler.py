@@ -22,7 +22,7 @@ from agent.core.model import VendorState
 from agent.core.usage.card_accounts import Accounts, accounts
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import ContainerUse, SamplingStatus, Unattributed, VendorSample
-from agent.daemon.usage import usage_sampler
+from agent.daemon.usage import current_accounts
 from agent.daemon.usage.usage_sampler import UsageSampler
 from agent.host.node_processes import ProcessReader
 from agent.vendor_api.agent import ProcessUsage
@@ -145,17 +145,6 @@ async def test_a_containers_use_ends_with_its_allocation_and_not_with_the_next_s
     assert node.containers["p"].resource == ""
 
 
-async def test_accounts_are_made_once_until_something_changes(node: Node) -> None:
-    node.has(7)
-    node.promises = of("p")
-    node.vendors["acme"] = Vendor(process(7, GIB))
-    await node.round()
-    before = node.sampler.report()
-    assert node.sampler.report().cards is before.cards
-    node.promises = of("p")
-    assert node.sampler.report().cards is not before.cards
-
-
 async def test_a_vendor_whose_samples_stay_away_is_shown_for_three_intervals(node: Node) -> None:
     node.has(7)
     node.promises = of("p")
@@ -240,24 +229,17 @@ async def test_a_defect_costs_the_sample_and_not_the_agent(node: Node) -> None:
     assert (node.status.at, node.status.error) == (node.now, "")
 
 
-class Forgetful(dict[str, Any]):
-    """Loses what was found in it, as where another thread replaces it between two looks."""
-
-    def __contains__(self, name: object) -> bool:
-        return self.pop(name, None) is not None  # type: ignore[call-overload]
-
-
-async def test_a_vendor_that_is_forgotten_while_accounts_are_made_is_no_defect(
+async def test_a_defect_in_what_follows_a_sample_is_said_of_its_vendor(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node.has(7)
-    node.promises = of("p")
-    node.vendors["acme"] = Vendor(process(7, GIB))
+    node.vendors["acme"] = Vendor()
+    with monkeypatch.context() as defect, capture_logs() as logs:
+        defect.setattr(current_accounts, "accounts", lambda *_: {}["a pod"])
+        await node.round()
+    assert node.status.error == "acme: a defect of the agent: KeyError: 'a pod'"
+    assert [it["vendor"] for it in logs if it.get("exc_info")] == ["acme"]
     await node.round()
-    fresh, known = node.sampler._fresh(node.now), Forgetful(node.sampler._known)
-    monkeypatch.setattr(node.sampler, "_known", known)
-    accounts = await asyncio.to_thread(node.sampler._made_from, fresh, node.promises)
-    assert [it.pod for it in accounts.containers] == ["p"]
+    assert (node.status.at, node.status.error) == (node.now, "")
 
 
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
@@ -437,7 +419,7 @@ async def test_the_accounts_of_two_vendors_are_made_in_threads_alone_and_views_s
             may_end.wait(30)
         return accounts(*of)
 
-    monkeypatch.setattr(usage_sampler, "accounts", slow)
+    monkeypatch.setattr(current_accounts, "accounts", slow)
     try:
         async with anyio.create_task_group() as group:
             for name, vendor in node.sampler.begin().items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import structs
 
-from agent.core.publishing.usage_series_rules import by_pod, distinct
 from agent.core.usage.usage_report import ContainerUse
+from agent.core.usage.usage_series_rules import by_pod, distinct
 
 MAIN = ContainerUse(
     "a",
