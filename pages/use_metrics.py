@@ -9,8 +9,8 @@ from agent.core.model import Allocation, AllocationState, DeviceStatus, Health, 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import CardUse, ContainerUse, SamplingStatus, Unattributed, UsageReport
 from agent.http.compat_metrics import DIALECTS
-from agent.http.joined_usage import JoinedUsage
-from agent.http.usage_metrics import usage_families
+from agent.http.usage.joined_usage import JoinedUsage
+from agent.http.usage.series import usage_families
 from agent.vendor_api.agent import Device, State, Usage
 from pages.table import code, table
 

@@ -12,7 +12,7 @@ from agent.cli.inspect_cells import place, pod
 from agent.core.errors import AgentError
 from agent.http.admin_client import ask, fetch_document
 from agent.http.inspect_document import InspectDocument, InspectedDevice
-from agent.http.usage_document import UsageDocument, UsedCard, UsingContainer, decode
+from agent.http.usage.usage_document import UsageDocument, UsedCard, UsingContainer, decode
 
 
 @dataclass(frozen=True, slots=True)

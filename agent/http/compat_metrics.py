@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from agent.http.dcgm_metrics import dcgm_families
 from agent.http.gpu_manager_metrics import gpu_manager_families
 from agent.http.hami_metrics import hami_families
-from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily
+from agent.http.usage.joined_usage import JoinedUsage
 
 #: Name of the exporter in the config to its series.
 DIALECTS: Mapping[str, Callable[[JoinedUsage], Iterator[MetricFamily]]] = {

@@ -14,8 +14,8 @@ from msgspec import structs
 from agent.core.publishing.usage_series_rules import distinct
 from agent.core.usage.usage_report import CardUse, ContainerUse
 from agent.http.foreign_units import mhz, mib, millijoules, percent
-from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily, labels
+from agent.http.usage.joined_usage import JoinedUsage
 from agent.vendor_api.agent import DRIVER_VERSION, Device, Usage
 
 #: Attributes of a slice as NVIDIA's plugin names them: the number of the GPU instance, and the profile.

@@ -10,8 +10,8 @@ from itertools import chain
 
 from agent.core.usage.usage_report import ContainerUse
 from agent.http.foreign_units import mib, percent
-from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily
+from agent.http.usage.joined_usage import JoinedUsage
 
 _CONTAINER = ("pod_name", "namespace", "node", "container_name")
 _TOTAL = "total"

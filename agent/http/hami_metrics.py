@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from agent.core.usage.usage_report import CardUse, ContainerUse
 from agent.http.foreign_units import percent
-from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily, labels
+from agent.http.usage.joined_usage import JoinedUsage
 from agent.vendor_api.agent import Usage
 
 _HOST: tuple[str, ...] = ("node", "device_index", "device_uuid", "device_type")

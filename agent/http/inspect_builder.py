@@ -22,7 +22,6 @@ from agent.core.model import (
 )
 from agent.core.publishing.agent_status import AgentStatus, ApiServer, SchedulerReport
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.http.document_parts import rounded, seconds_since
 from agent.http.inspect_document import (
     InspectDocument,
     InspectedAbsentDevice,
@@ -46,6 +45,7 @@ from agent.http.inspect_document import (
     InspectedUse,
     InspectedVendor,
 )
+from agent.http.shown_figures import rounded, seconds_since
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Link
 

@@ -34,7 +34,7 @@ def _usage(status: AgentStatus) -> bytes:
     if status.usage is None:
         return b""
     # Imported here: nodes without sampling do not load what makes the series of use.
-    from agent.http.usage_metrics import usage_page
+    from agent.http.usage.series import usage_page
 
     return usage_page(status)
 

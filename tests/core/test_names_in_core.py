@@ -56,7 +56,7 @@ KEPT = {
     "http/metric_texts.py: koord",
     "http/metric_texts.py: node's Device",
     "http/metrics.py: Koord",
-    "http/usage_metrics.py: NVIDIA",
+    "http/usage/series.py: NVIDIA",
 }
 
 

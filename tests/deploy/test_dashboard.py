@@ -24,7 +24,7 @@ from agent.core.model import Health, ProcessStatus, SessionStatus
 from agent.core.publishing.agent_status import BUCKETS, AgentStatus
 from agent.core.usage.usage_report import CardUse, SamplingStatus
 from agent.http.metrics import metrics
-from agent.http.usage_metrics import usage_page
+from agent.http.usage.series import usage_page
 from agent.vendor_api.agent import State, Usage
 from pages.use_metrics import use_metric_table
 

@@ -28,7 +28,7 @@ from agent.core.model import Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import ContainerUse
 from agent.http.compat_metrics import DIALECTS
-from agent.http.usage_metrics import usage_page
+from agent.http.usage.series import usage_page
 from agent.vendor_api.agent import ResourceRule, Usage
 from agent.vendors.nvidia.shared import constants
 

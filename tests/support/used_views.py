@@ -29,7 +29,7 @@ from agent.core.usage.usage_report import (
     Unattributed,
     UsageReport,
 )
-from agent.http.usage_metrics import usage_page
+from agent.http.usage.series import usage_page
 from agent.vendor_api.agent import Device, ResourceRule, Sharing, State, Usage
 
 NOW = 2_000_000.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.http.document_parts import DocumentPart, json_object, usable
+from agent.http.lenient_decoding import DocumentPart, json_object, usable
 
 
 class VendorSampling(DocumentPart, frozen=True):

@@ -8,8 +8,8 @@ from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
-from agent.http.document_parts import rounded, seconds_since
-from agent.http.usage_document import (
+from agent.http.shown_figures import rounded, seconds_since
+from agent.http.usage.usage_document import (
     ContainerHistory,
     UsageDocument,
     UsedCard,

@@ -13,8 +13,8 @@ from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare
 from agent.core.usage.usage_report import CardUse, ContainerUse
 from agent.http.compat_metrics import compat_families
-from agent.http.joined_usage import JoinedUsage
 from agent.http.metric_families import MetricFamily, labels, page
+from agent.http.usage.joined_usage import JoinedUsage
 from agent.vendor_api.agent import DRIVER_VERSION
 
 #: The most series of use on one node.

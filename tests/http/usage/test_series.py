@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from core.usage import cards_in_use as account_of
 from core.usage.cards_in_use import GIB
-from http_views import HOSTILE, VIEW
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
+from support.http_views import HOSTILE, VIEW
 from support.used_views import (
     CARD,
     INFER,
@@ -33,7 +33,7 @@ from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import SamplingStatus, Unattributed, VendorSample
 from agent.http import metric_families
 from agent.http.metrics import metrics
-from agent.http.usage_metrics import usage_page
+from agent.http.usage.series import usage_page
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import ContainerEdits, Request, Usage, Vendor
 
