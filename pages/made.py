@@ -42,6 +42,6 @@ def _part(what: str) -> str:
         case "koordinator":
             return koordinator.part(of)
     raise ValueError(
-        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, use [DIALECT], findings, unserved, "
+        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, use [EXPORTER], findings, unserved, "
         "verbs, file PATH, koordinator PART"
     )

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from agent.core.model import Allocation, AllocationState, DeviceStatus, Health, NodeSnapshot, Owner
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import CardUse, ContainerUse, SamplingStatus, Unattributed, UsageReport
-from agent.http.compat_metrics import DIALECTS
+from agent.daemon import vendor_plugins
+from agent.http.usage.exporters import exporter_families
 from agent.http.usage.joined_usage import JoinedUsage
 from agent.http.usage.series import usage_families
 from agent.vendor_api.agent import Device, State, Usage
@@ -30,7 +31,7 @@ def _container(uuid: str) -> ContainerUse:
     return ContainerUse("a", "b", "1", "c", "nvidia", uuid, "a.com/b", 1, 1, 0.5, 1, 0.5, 1.0)
 
 
-def _joined() -> JoinedUsage:
+def _joined(exporter: str) -> JoinedUsage:
     """A card, and another one with a slice; a container on each."""
     devices = (Device("A", 0), Device("B", 1), Device("C", 1, parent="B", slice=0))
     report = UsageReport(
@@ -46,6 +47,8 @@ def _joined() -> JoinedUsage:
     status = AgentStatus(
         "node",
         "1",
+        vendors={it.name: it.vendor for it in vendor_plugins.load({}) if it.vendor is not None},
+        exporters=frozenset({exporter}),
         snapshot=NodeSnapshot(devices=tuple(DeviceStatus("nvidia", it, _HEALTHY, True) for it in devices)),
         allocations=(
             Allocation(
@@ -57,10 +60,10 @@ def _joined() -> JoinedUsage:
     return JoinedUsage.of(status, report)
 
 
-def use_metric_table(dialect: str = "") -> Iterator[str]:
-    """The metrics of use, or those of a dialect."""
-    joined = _joined()
-    families = DIALECTS[dialect](joined) if dialect else usage_families(joined)
+def use_metric_table(exporter: str = "") -> Iterator[str]:
+    """The metrics of use, or those of an exporter."""
+    joined = _joined(exporter)
+    families = exporter_families(joined) if exporter else usage_families(joined)
     rows = []
     for family in families:
         if not family.series:

@@ -124,7 +124,6 @@ class UsageSampler:
             found.processes,
             found.unknown,
             self._sees_node_pids,
-            frozenset(config.metrics.compat),
         )
 
     async def run(self) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Literal
 
 from msgspec import structs
@@ -13,12 +13,13 @@ from agent.core.model import DeviceStatus, Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
 from agent.core.publishing.usage_series_rules import by_pod, distinct
-from agent.core.usage.usage_report import CardUse, ContainerUse, UsageReport
-from agent.http.metric_families import labels
+from agent.core.usage.usage_report import ContainerUse, UsageReport
+from agent.vendor_api.agent import Exporter
+from agent.vendor_api.metric_families import labels
+from agent.vendor_api.node_usage import ContainerUsage, NodeUsage
 
 
-# No slots: the groups are built once per value.
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class JoinedUsage:
     """One report of use, with what else is known of its cards and containers."""
 
@@ -29,6 +30,8 @@ class JoinedUsage:
     resources: Mapping[str, Resource]
     containers: Sequence[ContainerUse]
     shares: Sequence[AllocatedShare]
+    #: Vendor to the exporters that the config switches on for the vendor's cards.
+    exporters: Mapping[str, Sequence[Exporter]]
     #: Whether the series name pods and no containers.
     level: Literal["container", "pod"] = "container"
     #: How many containers and shares have no series.
@@ -45,6 +48,7 @@ class JoinedUsage:
             status.resources,
             distinct(report.containers),
             tuple(dict.fromkeys(allocated_shares(status, report.sampled))),
+            _switched_on(status),
         )
 
     def reduced(self, series: int, most: int) -> JoinedUsage:
@@ -62,39 +66,47 @@ class JoinedUsage:
         gone = len(self.containers) - len(containers) + len(self.shares) - len(shares_left)
         return replace(self, containers=containers, shares=shares_left, left_out=self.left_out + gone)
 
-    def of_vendor(self, vendor: str) -> JoinedUsage:
-        """The use of this vendor's cards alone."""
-        cards = tuple(card for card in self.report.cards if card.vendor == vendor)
-        containers = tuple(use for use in self.containers if use.vendor == vendor)
-        return replace(self, report=structs.replace(self.report, cards=cards), containers=containers)
+    def of_vendor(self, vendor: str) -> NodeUsage:
+        """The use of this vendor's cards alone, for exporters."""
+        containers = tuple(_container(use) for use in self.containers if use.vendor == vendor)
+        return NodeUsage(
+            self.node,
+            self.report.now,
+            {uuid: it.device for uuid, it in self.devices.items() if it.vendor == vendor},
+            tuple(card.usage for card in self.report.cards if card.vendor == vendor),
+            containers,
+            self._shared(containers),
+            self.labels,
+        )
 
-    def is_shared(self, uuid: str) -> bool:
-        """Whether several containers can have the card: some have, or a resource shares it."""
-        uses = self.containers_of.get(uuid, ())
-        if len(uses) > 1:
-            return True
-        known = (self.resources.get(use.resource) for use in uses)
-        return any(it is not None and it.rule.sharing.kind != "exclusive" for it in known)
+    def _shared(self, containers: Sequence[ContainerUsage]) -> frozenset[str]:
+        """The cards that several containers can have: some have, or a resource shares the card."""
+        having = Counter(use.uuid for use in containers)
+        rules = {name: resource.rule.sharing.kind for name, resource in self.resources.items()}
+        by_resource = {use.uuid for use in containers if rules.get(use.resource, "exclusive") != "exclusive"}
+        return frozenset(by_resource | {uuid for uuid, count in having.items() if count > 1})
 
-    def total(self, uuid: str) -> int | None:
-        """All memory of the card in bytes."""
-        card = self._cards.get(uuid)
-        return card.usage.memory_total if card is not None else None
 
-    @cached_property
-    def _cards(self) -> Mapping[str, CardUse]:
-        return {card.usage.uuid: card for card in self.report.cards}
+def _switched_on(status: AgentStatus) -> Mapping[str, Sequence[Exporter]]:
+    wanted = status.exporters
+    return {
+        name: [it for it in vendor.exporters if isinstance(it, Exporter) and it.name in wanted]
+        for name, vendor in status.vendors.items()
+        if wanted
+    }
 
-    @cached_property
-    def containers_of(self) -> Mapping[str, Sequence[ContainerUse]]:
-        """Uuid to the containers that have or use the card."""
-        found: dict[str, list[ContainerUse]] = {}
-        for use in self.containers:
-            found.setdefault(use.uuid, []).append(use)
-        return found
 
-    @cached_property
-    def cut_cards(self) -> Collection[str]:
-        """The uuids of the cards with slices that are in the report, too."""
-        known = (self.devices.get(card.usage.uuid) for card in self.report.cards)
-        return {it.device.parent for it in known if it is not None and it.device.parent is not None}
+def _container(use: ContainerUse) -> ContainerUsage:
+    return ContainerUsage(
+        use.namespace,
+        use.pod,
+        use.container,
+        use.uuid,
+        use.resource,
+        use.processes,
+        use.memory,
+        use.utilization,
+        use.memory_limit,
+        use.compute_limit,
+        use.active_at,
+    )

@@ -12,10 +12,10 @@ from dataclasses import replace
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare
 from agent.core.usage.usage_report import CardUse, ContainerUse
-from agent.http.compat_metrics import compat_families
-from agent.http.metric_families import MetricFamily, labels, page
+from agent.http.usage.exporters import exporter_families
 from agent.http.usage.joined_usage import JoinedUsage
 from agent.vendor_api.agent import DRIVER_VERSION
+from agent.vendor_api.metric_families import MetricFamily, labels
 
 #: The most series of use on one node.
 MAX_SERIES = 20_000
@@ -32,6 +32,18 @@ def usage_page(status: AgentStatus, most: int = MAX_SERIES) -> bytes:
     if status.usage is None:
         return b""
     return page(usage_families(_bounded(JoinedUsage.of(status, status.usage), most)))
+
+
+def page(families: Iterable[MetricFamily]) -> bytes:
+    """The families in Prometheus' text format 0.0.4; a family without series is left out."""
+    lines: list[str] = []
+    for family in families:
+        if family.series:
+            name = family.name
+            lines += (f"# HELP {name} {family.help}\n", f"# TYPE {name} {family.type}\n")
+            lines += [f"{name}{{{named}}} {value}\n" for named, value in family.series if named]
+            lines += [f"{name} {value}\n" for named, value in family.series if not named]
+    return "".join(lines).encode()
 
 
 def _bounded(usage: JoinedUsage, most: int) -> JoinedUsage:
@@ -53,7 +65,7 @@ def usage_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield from _sampling(usage)
     yield from _cards(usage)
     yield from _containers(usage)
-    yield from compat_families(usage)
+    yield from exporter_families(usage)
 
 
 def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
@@ -104,7 +116,7 @@ def _cards(usage: JoinedUsage) -> Iterator[MetricFamily]:
     help_ = "Memory errors of the card since its driver was loaded."
     errors = _errors((named, it.usage.ecc_errors) for named, it in cards)
     yield MetricFamily("xpu_device_ecc_errors_total", help_, errors, "counter")
-    help_ = "Errors of the driver by number, for NVIDIA the XID, since the vendor's process began."
+    help_ = "Errors of the driver by number, such as an XID, since the vendor's process began."
     errors = _errors((named, it.usage.driver_errors) for named, it in cards)
     yield MetricFamily("xpu_device_xid_total", help_, errors, "counter")
     yield from _accounts(usage)
