@@ -12,6 +12,7 @@ from agent.daemon import vendor_plugins
 from agent.http.usage.exporters import exporter_families
 from agent.http.usage.joined_usage import JoinedUsage
 from agent.http.usage.series import usage_families
+from agent.http.usage.series_usage import SeriesUsage
 from agent.vendor_api.agent import Device, State, Usage
 from pages.table import code, table
 
@@ -31,7 +32,7 @@ def _container(uuid: str) -> ContainerUse:
     return ContainerUse("a", "b", "1", "c", "nvidia", uuid, "a.com/b", 1, 1, 0.5, 1, 0.5, 1.0)
 
 
-def _joined(exporter: str) -> JoinedUsage:
+def _usage(exporter: str) -> SeriesUsage:
     """A card, and another one with a slice; a container on each."""
     devices = (Device("A", 0), Device("B", 1), Device("C", 1, parent="B", slice=0))
     report = UsageReport(
@@ -57,13 +58,13 @@ def _joined(exporter: str) -> JoinedUsage:
             ),
         ),
     )
-    return JoinedUsage.of(status, report)
+    return SeriesUsage.of(JoinedUsage(status, report))
 
 
 def use_metric_table(exporter: str = "") -> Iterator[str]:
     """The metrics of use, or those of an exporter."""
-    joined = _joined(exporter)
-    families = exporter_families(joined) if exporter else usage_families(joined)
+    usage = _usage(exporter)
+    families = exporter_families(usage) if exporter else usage_families(usage)
     rows = []
     for family in families:
         if not family.series:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import structlog
 
-from agent.http.usage.joined_usage import JoinedUsage
+from agent.http.usage.series_usage import SeriesUsage
 from agent.vendor_api.agent import Exporter
 from agent.vendor_api.metric_families import MetricFamily
 from agent.vendor_api.node_usage import NodeUsage
@@ -22,7 +22,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _OWN = "xpu_"
 
 
-def exporter_families(usage: JoinedUsage) -> Iterable[MetricFamily]:
+def exporter_families(usage: SeriesUsage) -> Iterable[MetricFamily]:
     """The metrics of the exporters that the config switches on, each of the cards of the vendors with it.
 
     What two vendors have under one name is one metric: a page that had the name twice would not be read.

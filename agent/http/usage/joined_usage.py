@@ -1,112 +1,65 @@
-"""The use of cards joined with what else is known of them, for the series of one scrape."""
+"""The use of cards joined with what else the agent knows of the cards and of the containers on them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
-from msgspec import structs
-
-from agent.core.model import DeviceStatus, Resource
+from agent.core.model import Allocation, AllocationState, DeviceStatus
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
-from agent.core.publishing.usage_series_rules import by_pod, distinct
 from agent.core.usage.usage_report import ContainerUse, UsageReport
-from agent.vendor_api.agent import Exporter
-from agent.vendor_api.metric_families import labels
-from agent.vendor_api.node_usage import ContainerUsage, NodeUsage
 
 
-@dataclass(frozen=True, slots=True)
+# No slots: each view makes the joins that it shows, once.
+@dataclass(frozen=True)
 class JoinedUsage:
-    """One report of use, with what else is known of its cards and containers."""
+    """A report of use within the status of the agent, for one view."""
 
-    node: str
+    status: AgentStatus
     report: UsageReport
-    #: Uuid of each card and slice to what is known of it.
-    devices: Mapping[str, DeviceStatus]
-    resources: Mapping[str, Resource]
-    containers: Sequence[ContainerUse]
-    shares: Sequence[AllocatedShare]
-    #: Vendor to the exporters that the config switches on for the vendor's cards.
-    exporters: Mapping[str, Sequence[Exporter]]
-    #: Whether the series name pods and no containers.
-    level: Literal["container", "pod"] = "container"
-    #: How many containers and shares have no series.
-    left_out: int = 0
-    #: Writes the labels of containers and shares.
-    labels: Callable[[tuple[str, ...], Iterable[str]], str] = labels
 
-    @classmethod
-    def of(cls, status: AgentStatus, report: UsageReport) -> JoinedUsage:
-        return cls(
-            status.node,
-            report,
-            {it.uuid: it for it in status.snapshot.devices},
-            status.resources,
-            distinct(report.containers),
-            tuple(dict.fromkeys(allocated_shares(status, report.sampled))),
-            _switched_on(status),
-        )
+    @cached_property
+    def devices(self) -> Mapping[str, DeviceStatus]:
+        """Uuid of each card and slice to what is known of it."""
+        return {it.uuid: it for it in self.status.snapshot.devices}
 
-    def reduced(self, series: int, most: int) -> JoinedUsage:
-        """The use in fewer series: by pod, and then without the last ones.
+    @cached_property
+    def shares(self) -> Sequence[AllocatedShare]:
+        """What each container was given of each card. Two allocations may be alike."""
+        return tuple(allocated_shares(self.status, self.report.sampled))
 
-        `series`: how many there are of containers and shares now; `most`: how many there may be.
-        """
-        if self.level == "container":
-            shares = dict.fromkeys(structs.replace(share, container="") for share in self.shares)
-            pods = replace(self, containers=by_pod(self.containers), shares=tuple(shares), level="pod")
-            is_less = len(pods.containers) < len(self.containers)
-            return pods if is_less else pods.reduced(series, most)
-        containers = self.containers[: max(0, len(self.containers) * most // series - 1)]
-        shares_left = self.shares[: max(0, len(self.shares) * most // series - 1)]
-        gone = len(self.containers) - len(containers) + len(self.shares) - len(shares_left)
-        return replace(self, containers=containers, shares=shares_left, left_out=self.left_out + gone)
+    def share_of(self, use: ContainerUse) -> AllocatedShare | None:
+        """What the container was given of the card; None where it was given nothing."""
+        return self._shares_by_names.get(names_of(use))
 
-    def of_vendor(self, vendor: str) -> NodeUsage:
-        """The use of this vendor's cards alone, for exporters."""
-        containers = tuple(_container(use) for use in self.containers if use.vendor == vendor)
-        return NodeUsage(
-            self.node,
-            self.report.now,
-            {uuid: it.device for uuid, it in self.devices.items() if it.vendor == vendor},
-            tuple(card.usage for card in self.report.cards if card.vendor == vendor),
-            containers,
-            self._shared(containers),
-            self.labels,
-        )
+    def uses_of(self, allocation: Allocation) -> Sequence[ContainerUse]:
+        """What the container with the allocation uses of each of the cards; nothing once it is over."""
+        if allocation.state is AllocationState.RELEASED:
+            return ()
+        return self._uses_by_container.get((allocation.container_key, allocation.resource), ())
 
-    def _shared(self, containers: Sequence[ContainerUsage]) -> frozenset[str]:
-        """The cards that several containers can have: some have, or a resource shares the card."""
-        having = Counter(use.uuid for use in containers)
-        rules = {name: resource.rule.sharing.kind for name, resource in self.resources.items()}
-        by_resource = {use.uuid for use in containers if rules.get(use.resource, "exclusive") != "exclusive"}
-        return frozenset(by_resource | {uuid for uuid, count in having.items() if count > 1})
+    def sampled_at(self, vendor: str) -> float | None:
+        """When the vendor's cards were sampled last, in Unix seconds."""
+        return self._samples.get(vendor)
+
+    @cached_property
+    def _shares_by_names(self) -> Mapping[tuple[str, ...], AllocatedShare]:
+        return {names_of(share): share for share in self.shares}
+
+    @cached_property
+    def _uses_by_container(self) -> Mapping[object, Sequence[ContainerUse]]:
+        found: dict[object, list[ContainerUse]] = {}
+        for use in self.report.containers:
+            found.setdefault(((use.uid, use.container), use.resource), []).append(use)
+        return found
+
+    @cached_property
+    def _samples(self) -> Mapping[str, float | None]:
+        return {it.vendor: it.at for it in self.report.sampling}
 
 
-def _switched_on(status: AgentStatus) -> Mapping[str, Sequence[Exporter]]:
-    wanted = status.exporters
-    return {
-        name: [it for it in vendor.exporters if isinstance(it, Exporter) and it.name in wanted]
-        for name, vendor in status.vendors.items()
-        if wanted
-    }
-
-
-def _container(use: ContainerUse) -> ContainerUsage:
-    return ContainerUsage(
-        use.namespace,
-        use.pod,
-        use.container,
-        use.uuid,
-        use.resource,
-        use.processes,
-        use.memory,
-        use.utilization,
-        use.memory_limit,
-        use.compute_limit,
-        use.active_at,
-    )
+def names_of(named: ContainerUse | AllocatedShare) -> tuple[str, ...]:
+    """What tells the series of one container on one card from all others."""
+    return (named.namespace, named.pod, named.container, named.uuid, named.resource)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.core.publishing.agent_status import AgentStatus
-from agent.core.publishing.allocated_shares import AllocatedShare
 from agent.core.usage.usage_report import CardUse, ContainerUse
 from agent.http.usage.exporters import exporter_families
-from agent.http.usage.joined_usage import JoinedUsage
+from agent.http.usage.joined_usage import JoinedUsage, names_of
+from agent.http.usage.series_usage import SeriesUsage
 from agent.vendor_api.agent import DRIVER_VERSION
 from agent.vendor_api.metric_families import MetricFamily, labels
 
@@ -31,7 +31,7 @@ def usage_page(status: AgentStatus, most: int = MAX_SERIES) -> bytes:
     """
     if status.usage is None:
         return b""
-    return page(usage_families(_bounded(JoinedUsage.of(status, status.usage), most)))
+    return page(usage_families(_bounded(SeriesUsage.of(JoinedUsage(status, status.usage)), most)))
 
 
 def page(families: Iterable[MetricFamily]) -> bytes:
@@ -46,7 +46,7 @@ def page(families: Iterable[MetricFamily]) -> bytes:
     return "".join(lines).encode()
 
 
-def _bounded(usage: JoinedUsage, most: int) -> JoinedUsage:
+def _bounded(usage: SeriesUsage, most: int) -> SeriesUsage:
     """The use in at most so many series, as far as the cards leave room."""
     of_cards = _count(replace(usage, containers=(), shares=()))
     while (count := _count(usage)) > most and (usage.containers or usage.shares):
@@ -54,13 +54,13 @@ def _bounded(usage: JoinedUsage, most: int) -> JoinedUsage:
     return usage
 
 
-def _count(usage: JoinedUsage) -> int:
+def _count(usage: SeriesUsage) -> int:
     """How many series there are. Without the texts of labels, they are counted in half the time."""
     without_texts = replace(usage, labels=lambda names, values: "")
     return sum(len(it.series) for it in usage_families(without_texts))
 
 
-def usage_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def usage_families(usage: SeriesUsage) -> Iterator[MetricFamily]:
     """All metrics of use, also those that have no series now."""
     yield from _sampling(usage)
     yield from _cards(usage)
@@ -68,7 +68,7 @@ def usage_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield from exporter_families(usage)
 
 
-def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def _sampling(usage: SeriesUsage) -> Iterator[MetricFamily]:
     vendors = [(labels(("vendor",), (it.vendor,)), it) for it in usage.report.sampling]
     help_ = "Whether the use of the vendor's cards is sampled."
     yield MetricFamily(
@@ -86,7 +86,7 @@ def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("xpu_usage_series_left_out", help_, [("", usage.left_out)])
 
 
-def _cards(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def _cards(usage: SeriesUsage) -> Iterator[MetricFamily]:
     cards = [(labels(_CARD, (it.vendor, it.usage.uuid)), it) for it in usage.report.cards]
     help_ = "The card or slice: index, model, PCI address, version of the driver, and the card of a slice."
     yield MetricFamily("xpu_device_info", help_, [*_device_infos(usage)])
@@ -122,18 +122,18 @@ def _cards(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield from _accounts(usage)
 
 
-def _device_infos(usage: JoinedUsage) -> Iterator[tuple[str, float]]:
+def _device_infos(usage: SeriesUsage) -> Iterator[tuple[str, float]]:
     names = (*_CARD, "index", "model", "pci", "driver", "parent")
     for card in usage.report.cards:
         texts = ("", "", "", "")  # a slice that others made
-        if (known := usage.devices.get(card.usage.uuid)) is not None:
+        if (known := usage.joined.devices.get(card.usage.uuid)) is not None:
             device = known.device
             driver = device.attributes.get(DRIVER_VERSION, "")
             texts = (str(device.index), device.model, device.pci or "", driver)
         yield labels(names, (card.vendor, card.usage.uuid, *texts, card.parent or "")), 1
 
 
-def _accounts(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def _accounts(usage: SeriesUsage) -> Iterator[MetricFamily]:
     """What of the memory in use no container is charged for."""
     help_ = "Memory in use that no container is charged for."
     unattributed = [
@@ -151,8 +151,8 @@ def _accounts(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("xpu_overcounted_memory_bytes", help_, over)
 
 
-def _containers(usage: JoinedUsage) -> Iterator[MetricFamily]:
-    named = [(usage.labels(_CONTAINER, _names(it)), it) for it in usage.containers]
+def _containers(usage: SeriesUsage) -> Iterator[MetricFamily]:
+    named = [(usage.labels(_CONTAINER, names_of(it)), it) for it in usage.containers]
     for name, help_, value in _OF_CONTAINERS:
         series = [(of_it, value(it)) for of_it, it in named]
         yield MetricFamily(f"xpu_container_{name}", help_, _known(series))
@@ -162,7 +162,7 @@ def _containers(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("xpu_container_idle_seconds", help_, idle)
     help_ = "The share of a card that a container has, and what keeps the container to the share."
     columns = (*_CONTAINER, "share", "limits")
-    infos = [(usage.labels(columns, (*_names(it), it.share, str(it.limits))), 1) for it in usage.shares]
+    infos = [(usage.labels(columns, (*names_of(it), it.share, str(it.limits))), 1) for it in usage.shares]
     yield MetricFamily("xpu_allocation_info", help_, infos)
 
 
@@ -181,10 +181,6 @@ _OF_CONTAINERS: Sequence[tuple[str, str, Callable[[ContainerUse], Value]]] = (
         lambda it: it.compute_limit,
     ),
 )
-
-
-def _names(named: ContainerUse | AllocatedShare) -> tuple[str, ...]:
-    return (named.namespace, named.pod, named.container, named.uuid, named.resource)
 
 
 def _by_kind(

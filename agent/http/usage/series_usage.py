@@ -1,0 +1,103 @@
+"""The use of cards for the series of one scrape: by container, or by pod where there would be too many."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from msgspec import structs
+
+from agent.core.publishing.allocated_shares import AllocatedShare
+from agent.core.publishing.usage_series_rules import by_pod, distinct
+from agent.core.usage.usage_report import ContainerUse, UsageReport
+from agent.http.usage.joined_usage import JoinedUsage
+from agent.vendor_api.agent import Exporter
+from agent.vendor_api.metric_families import labels
+from agent.vendor_api.node_usage import ContainerUsage, NodeUsage
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesUsage:
+    """What has series: the cards of the report, and these containers and shares."""
+
+    joined: JoinedUsage
+    containers: Sequence[ContainerUse]
+    shares: Sequence[AllocatedShare]
+    #: Whether the series name pods and no containers.
+    level: Literal["container", "pod"] = "container"
+    #: How many containers and shares have no series.
+    left_out: int = 0
+    #: Writes the labels of containers and shares.
+    labels: Callable[[tuple[str, ...], Iterable[str]], str] = labels
+
+    @classmethod
+    def of(cls, joined: JoinedUsage) -> SeriesUsage:
+        return cls(joined, distinct(joined.report.containers), tuple(dict.fromkeys(joined.shares)))
+
+    @property
+    def report(self) -> UsageReport:
+        return self.joined.report
+
+    def reduced(self, series: int, most: int) -> SeriesUsage:
+        """The use in fewer series: by pod, and then without the last ones.
+
+        `series`: how many there are of containers and shares now; `most`: how many there may be.
+        """
+        if self.level == "container":
+            shares = dict.fromkeys(structs.replace(share, container="") for share in self.shares)
+            pods = replace(self, containers=by_pod(self.containers), shares=tuple(shares), level="pod")
+            is_less = len(pods.containers) < len(self.containers)
+            return pods if is_less else pods.reduced(series, most)
+        containers = self.containers[: max(0, len(self.containers) * most // series - 1)]
+        shares_left = self.shares[: max(0, len(self.shares) * most // series - 1)]
+        gone = len(self.containers) - len(containers) + len(self.shares) - len(shares_left)
+        return replace(self, containers=containers, shares=shares_left, left_out=self.left_out + gone)
+
+    @property
+    def exporters(self) -> Mapping[str, Sequence[Exporter]]:
+        """Vendor to the exporters that the config switches on for the vendor's cards."""
+        wanted, vendors = self.joined.status.exporters, self.joined.status.vendors
+        return {
+            name: [it for it in vendor.exporters if isinstance(it, Exporter) and it.name in wanted]
+            for name, vendor in vendors.items()
+            if wanted
+        }
+
+    def of_vendor(self, vendor: str) -> NodeUsage:
+        """The use of this vendor's cards alone, for exporters."""
+        containers = tuple(_container(use) for use in self.containers if use.vendor == vendor)
+        return NodeUsage(
+            node=self.joined.status.node,
+            now=self.report.now,
+            devices={uuid: it.device for uuid, it in self.joined.devices.items() if it.vendor == vendor},
+            cards=tuple(card.usage for card in self.report.cards if card.vendor == vendor),
+            containers=containers,
+            shared=self._shared(containers),
+            labels=self.labels,
+        )
+
+    def _shared(self, containers: Sequence[ContainerUsage]) -> frozenset[str]:
+        """The cards that several containers can have: some have, or a resource shares the card."""
+        resources = self.joined.status.resources
+        is_shared = {name for name, it in resources.items() if it.rule.sharing.kind != "exclusive"}
+        by_resource = {use.uuid for use in containers if use.resource in is_shared}
+        counts = Counter(use.uuid for use in containers)
+        return frozenset(by_resource | {uuid for uuid, count in counts.items() if count > 1})
+
+
+def _container(use: ContainerUse) -> ContainerUsage:
+    return ContainerUsage(
+        namespace=use.namespace,
+        pod=use.pod,
+        container=use.container,
+        uuid=use.uuid,
+        resource=use.resource,
+        processes=use.processes,
+        memory=use.memory,
+        utilization=use.utilization,
+        memory_limit=use.memory_limit,
+        compute_limit=use.compute_limit,
+        active_at=use.active_at,
+    )
