@@ -74,7 +74,7 @@ class _Row(NamedTuple):
 def dcgm_families(usage: NodeUsage) -> Iterator[MetricFamily]:
     """The series of all cards and slices, with the pod where exactly one container has the card.
 
-    On a shared card each container has its own utilisation and memory, as dcgm-exporter splits them; the
+    On a shared card each container has its own utilization and memory, as dcgm-exporter splits them; the
     other figures have no pod there.
     """
     rows = [*_rows(usage)]
