@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import CardUse, ContainerUse
-from agent.http.usage.exporters import exporter_families
 from agent.http.usage.joined_usage import JoinedUsage, names_of
 from agent.http.usage.series_usage import SeriesUsage
 from agent.vendor_api.agent import DRIVER_VERSION
@@ -65,7 +64,11 @@ def usage_families(usage: SeriesUsage) -> Iterator[MetricFamily]:
     yield from _sampling(usage)
     yield from _cards(usage)
     yield from _containers(usage)
-    yield from exporter_families(usage)
+    if usage.joined.status.exporters:
+        # Imported here: agents without such an exporter do not load what makes their metrics.
+        from agent.http.usage.exporters import exporter_families
+
+        yield from exporter_families(usage)
 
 
 def _sampling(usage: SeriesUsage) -> Iterator[MetricFamily]:

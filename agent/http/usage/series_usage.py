@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -13,9 +12,7 @@ from agent.core.publishing.allocated_shares import AllocatedShare
 from agent.core.publishing.usage_series_rules import by_pod, distinct
 from agent.core.usage.usage_report import ContainerUse, UsageReport
 from agent.http.usage.joined_usage import JoinedUsage
-from agent.vendor_api.agent import Exporter
 from agent.vendor_api.metric_families import labels
-from agent.vendor_api.node_usage import ContainerUsage, NodeUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,50 +51,3 @@ class SeriesUsage:
         shares_left = self.shares[: max(0, len(self.shares) * most // series - 1)]
         gone = len(self.containers) - len(containers) + len(self.shares) - len(shares_left)
         return replace(self, containers=containers, shares=shares_left, left_out=self.left_out + gone)
-
-    @property
-    def exporters(self) -> Mapping[str, Sequence[Exporter]]:
-        """Vendor to the exporters that the config switches on for the vendor's cards."""
-        wanted, vendors = self.joined.status.exporters, self.joined.status.vendors
-        return {
-            name: [it for it in vendor.exporters if isinstance(it, Exporter) and it.name in wanted]
-            for name, vendor in vendors.items()
-            if wanted
-        }
-
-    def of_vendor(self, vendor: str) -> NodeUsage:
-        """The use of this vendor's cards alone, for exporters."""
-        containers = tuple(_container(use) for use in self.containers if use.vendor == vendor)
-        return NodeUsage(
-            node=self.joined.status.node,
-            now=self.report.now,
-            devices={uuid: it.device for uuid, it in self.joined.devices.items() if it.vendor == vendor},
-            cards=tuple(card.usage for card in self.report.cards if card.vendor == vendor),
-            containers=containers,
-            shared=self._shared(containers),
-            labels=self.labels,
-        )
-
-    def _shared(self, containers: Sequence[ContainerUsage]) -> frozenset[str]:
-        """The cards that several containers can have: some have, or a resource shares the card."""
-        resources = self.joined.status.resources
-        is_shared = {name for name, it in resources.items() if it.rule.sharing.kind != "exclusive"}
-        by_resource = {use.uuid for use in containers if use.resource in is_shared}
-        counts = Counter(use.uuid for use in containers)
-        return frozenset(by_resource | {uuid for uuid, count in counts.items() if count > 1})
-
-
-def _container(use: ContainerUse) -> ContainerUsage:
-    return ContainerUsage(
-        namespace=use.namespace,
-        pod=use.pod,
-        container=use.container,
-        uuid=use.uuid,
-        resource=use.resource,
-        processes=use.processes,
-        memory=use.memory,
-        utilization=use.utilization,
-        memory_limit=use.memory_limit,
-        compute_limit=use.compute_limit,
-        active_at=use.active_at,
-    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -166,6 +169,43 @@ def test_what_is_not_known_is_absent_in_every_dialect() -> None:
     assert [*series(silent, *ALL)] == ["DCGM_FI_DEV_XID_ERRORS"]  # 0: no error came
 
 
+#: Makes a page of use, and prints which of the modules of exporters were loaded for it.
+SCRAPE = """
+import sys
+from support.used_views import WORKED, with_exporters
+from agent.http.usage.series import usage_page
+usage_page(with_exporters(WORKED, *sys.argv[1:]))
+print(*sorted(it for it in sys.modules if it.endswith(("_metrics", "node_usage", "usage.exporters"))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "modules"),
+    [
+        ((), []),
+        (
+            ("dcgm",),
+            [
+                "agent.http.usage.exporters",
+                "agent.vendor_api.node_usage",
+                "agent.vendors.nvidia.agent.dcgm_metrics",
+            ],
+        ),
+    ],
+)
+def test_only_what_is_switched_on_is_loaded(names: Sequence[str], modules: Sequence[str]) -> None:
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRAPE, *names],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+    assert done.stdout.split() == modules
+
+
 # Exporters of other vendors
 
 
@@ -218,6 +258,8 @@ def failing(usage: NodeUsage) -> Iterator[MetricFamily]:
         lambda usage: 5,
         lambda usage: ["acme_cards 1"],
         lambda usage: [MetricFamily("xpu_device_info", "Of the agent.", [("", 1)])],
+        lambda usage: [MetricFamily("process_cards", "Of the process.", [("", 1)])],
+        lambda usage: [MetricFamily("acme_cards", "Labels.", cast("Any", [(5, 1)]))],
         lambda usage: [MetricFamily("two words", "A name.", [("", 1)])],
         lambda usage: [MetricFamily("acme_cards", "Two\nlines", [("", 1)])],
         lambda usage: [MetricFamily("acme_cards", "A value.", cast("Any", [("", "many")]))],
