@@ -8,6 +8,7 @@ from pages.keys import flag_table, key_table
 from pages.metrics import metric_table
 from pages.regions import rewritten
 from pages.sources import ROOT, source
+from pages.top_example import top_example
 from pages.unserved import unserved_table
 from pages.use_metrics import use_metric_table
 from pages.verbs import verbs
@@ -29,6 +30,8 @@ def _part(what: str) -> str:
             return "\n".join(flag_table())
         case "metrics":
             return "\n".join(metric_table())
+        case "top":
+            return "\n".join(top_example())
         case "use":
             return "\n".join(use_metric_table(of))
         case "findings":
@@ -42,6 +45,6 @@ def _part(what: str) -> str:
         case "koordinator":
             return koordinator.part(of)
     raise ValueError(
-        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, use [DIALECT], findings, unserved, "
-        "verbs, file PATH, koordinator PART"
+        f"nothing makes {what!r}; there are: keys PATH, flags, metrics, use [EXPORTER], top, findings, "
+        "unserved, verbs, file PATH, koordinator PART"
     )

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from agent.core.model import Allocation, AllocationState, DeviceStatus, Health, NodeSnapshot, Owner
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import CardUse, ContainerUse, SamplingStatus, Unattributed, UsageReport
-from agent.http.compat_metrics import DIALECTS
-from agent.http.joined_usage import JoinedUsage
-from agent.http.usage_metrics import usage_families
+from agent.daemon import vendor_plugins
+from agent.http.usage.exporters import exporter_families
+from agent.http.usage.joined_usage import JoinedUsage
+from agent.http.usage.series import usage_families
+from agent.http.usage.series_usage import SeriesUsage
 from agent.vendor_api.agent import Device, State, Usage
 from pages.table import code, table
 
@@ -30,7 +32,7 @@ def _container(uuid: str) -> ContainerUse:
     return ContainerUse("a", "b", "1", "c", "nvidia", uuid, "a.com/b", 1, 1, 0.5, 1, 0.5, 1.0)
 
 
-def _joined() -> JoinedUsage:
+def _usage(exporter: str) -> SeriesUsage:
     """A card, and another one with a slice; a container on each."""
     devices = (Device("A", 0), Device("B", 1), Device("C", 1, parent="B", slice=0))
     report = UsageReport(
@@ -46,6 +48,8 @@ def _joined() -> JoinedUsage:
     status = AgentStatus(
         "node",
         "1",
+        vendors={it.name: it.vendor for it in vendor_plugins.load({}) if it.vendor is not None},
+        exporters=frozenset({exporter}),
         snapshot=NodeSnapshot(devices=tuple(DeviceStatus("nvidia", it, _HEALTHY, True) for it in devices)),
         allocations=(
             Allocation(
@@ -54,13 +58,13 @@ def _joined() -> JoinedUsage:
             ),
         ),
     )
-    return JoinedUsage.of(status, report)
+    return SeriesUsage.of(JoinedUsage(status, report))
 
 
-def use_metric_table(dialect: str = "") -> Iterator[str]:
-    """The metrics of use, or those of a dialect."""
-    joined = _joined()
-    families = DIALECTS[dialect](joined) if dialect else usage_families(joined)
+def use_metric_table(exporter: str = "") -> Iterator[str]:
+    """The metrics of use, or those of an exporter."""
+    usage = _usage(exporter)
+    families = exporter_families(usage) if exporter else usage_families(usage)
     rows = []
     for family in families:
         if not family.series:

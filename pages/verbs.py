@@ -44,7 +44,7 @@ def _rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     for it in parser._actions:
         if it.dest not in seen:
             seen.add(it.dest)
-            yield _written(it), it.help or ""
+            yield _written(it), (it.help or "") % vars(it)
 
 
 def _written(it: argparse.Action) -> str:

@@ -12,7 +12,7 @@ from agent.cli.inspect_cells import place, pod
 from agent.core.errors import AgentError
 from agent.http.admin_client import ask, fetch_document
 from agent.http.inspect_document import InspectDocument, InspectedDevice
-from agent.http.usage_document import UsageDocument, UsedCard, UsingContainer, decode
+from agent.http.usage.usage_document import UsageDocument, UsedCard, UsingContainer, decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,10 @@ class Picture:
 
     def _without_use(self, places: Mapping[str, str]) -> Iterator[ShownContainer]:
         """The allocations with no known use: their vendors do not tell processes, or nothing is sampled."""
-        containers = self.usage.containers if self.usage else ()
-        known = {(it.uid, it.container, it.resource) for it in containers}
         for allocation in self.document.in_use:
             owner = allocation.owner
-            if (
-                owner and (owner.uid, owner.container, allocation.resource) in known
-            ) or not allocation.devices:
-                continue
             name, container = pod(owner) or "owner not known yet", owner.container if owner else ""
-            for uuid in allocation.devices:
+            for uuid in () if allocation.use else allocation.devices:
                 yield ShownContainer(name, places.get(uuid, uuid), container)
 
     def _unattributed(self) -> Iterable[ShownContainer]:
@@ -112,16 +106,16 @@ _BY: Mapping[str, Callable[[ShownContainer], float]] = {
 
 def _shown(use: UsingContainer, place: str, programs: tuple[str, ...]) -> ShownContainer:
     return ShownContainer(
-        "/".join(filter(None, (use.namespace, use.pod))) or use.uid,
-        place,
-        use.container,
-        use.memory_bytes,
-        use.memory_limit_bytes,
-        use.utilization,
-        use.compute_limit,
-        use.idle_seconds,
-        use.processes,
-        programs,
+        name="/".join(filter(None, (use.namespace, use.pod))) or use.uid,
+        card=place,
+        container=use.container,
+        memory=use.memory_bytes,
+        memory_limit=use.memory_limit_bytes,
+        utilization=use.utilization,
+        compute_limit=use.compute_limit,
+        idle=use.idle_seconds,
+        processes=use.processes,
+        programs=programs,
     )
 
 

@@ -1,4 +1,4 @@
-"""The tables of `top`: cards with bars of memory and utilisation, and the containers on them."""
+"""The tables of `top`: cards with bars of memory and utilization, and the containers on them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from agent.config import validation
 from agent.config.given_flags import FLAGS, GivenValue
 from agent.config.location import camel
-from agent.config.settings import AgentSettings, Compat, Config, LogFormat, LogLevel, ReportSettings
+from agent.config.settings import AgentSettings, Config, LogFormat, LogLevel, ReportSettings
 from agent.vendor_api.config_inputs import Path
 from agent.vendor_api.text import error_text, shorten
 
@@ -77,8 +77,7 @@ def _set_of_agent(config: Config, given: GivenValue) -> Config:
         case "usage-enabled":
             return replace(config, usage=replace(config.usage, enabled=_switch(given, text)))
         case "metrics-compat":
-            named = (it.strip() for it in text.split(","))
-            compat = tuple(_one_of(given, it, get_args(Compat)) for it in named if it)
+            compat = tuple(filter(None, (it.strip() for it in text.split(","))))
             return replace(config, metrics=replace(config.metrics, compat=compat))
         case path:
             changed: dict[str, Any] = {path.replace("-", "_"): _absolute(given)}

@@ -19,7 +19,6 @@ LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 PublishedAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
 #: The programs under whose names metrics can stand, too.
-Compat = Literal["dcgm", "hami", "gpu-manager"]
 #: A part of an amount, such as 0.05.
 Ratio = NewType("Ratio", float)
 
@@ -168,7 +167,8 @@ class UsageSettings:
 class MetricsSettings:
     """What metrics there are besides those under the agent's own names."""
 
-    compat: tuple[Compat, ...] = ()
+    #: Names of exporters that vendors' plugins have. `daemon.vendor_config` refuses other names.
+    compat: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,9 @@ def running_status(parts: Composition, base: AgentStatus) -> AgentStatus:
 
 
 def with_use(parts: Composition, status: AgentStatus) -> AgentStatus:
-    """The status with the use of the cards as of now."""
-    return replace(status, usage=parts.usage.report)
+    """The status with the use of the cards as of now, and the exporters that are to show the use."""
+    exporters = frozenset(parts.config.value.config.metrics.compat)
+    return replace(status, usage=parts.usage.report, exporters=exporters)
 
 
 def status_without_figures(parts: Composition, base: AgentStatus) -> AgentStatus:

@@ -1,11 +1,11 @@
-"""Makes the parts of a vendor that schedulers' plugins bring: dialects, formats, and facts of the Node."""
+"""Makes a vendor's parts that schedulers bring: dialects, formats, exporters, and facts of the Node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from agent.daemon.field_types import wrong_field
 from agent.daemon.plugin_discovery import BrokenPlugin
@@ -14,6 +14,8 @@ from agent.scheduler_api import CountedCard, Dialect, DialectOf, Grant, Schedule
 from agent.vendor_api.agent import (
     CountedCards,
     Device,
+    Exporter,
+    ExporterOf,
     Format,
     FormatOf,
     NodeFacts,
@@ -22,9 +24,13 @@ from agent.vendor_api.agent import (
 )
 from agent.vendor_api.text import shorten
 
+if TYPE_CHECKING:
+    from agent.vendor_api.metric_families import MetricFamily
+    from agent.vendor_api.node_usage import NodeUsage
+
 
 def with_named_parts(vendor: Vendor) -> Vendor:
-    """The vendor with the dialects, formats and facts of the Node that it names and schedulers make.
+    """The vendor with the dialects, formats, exporters and facts of the Node that schedulers make for it.
 
     Raises:
         BrokenPlugin: No scheduler brings a named part, or its scheduler refuses the vendor's terms; a dialect
@@ -32,7 +38,9 @@ def with_named_parts(vendor: Vendor) -> Vendor:
             and scheduler both bring annotations or extended resources of the Node.
     """
     formats = (*map(_made_format, vendor.named_formats), *vendor.formats)
-    return replace(_with_dialects(vendor), formats=formats, publishes=_with_scheduler_facts(vendor))
+    exporters = tuple(it if isinstance(it, Exporter) else _made_exporter(it) for it in vendor.exporters)
+    facts = _with_scheduler_facts(vendor)
+    return replace(_with_dialects(vendor), formats=formats, exporters=exporters, publishes=facts)
 
 
 def _with_dialects(vendor: Vendor) -> Vendor:
@@ -62,6 +70,20 @@ def _made_dialect(wanted: DialectOf) -> Dialect:
 def _made_format(wanted: FormatOf) -> Format:
     what = f"names the format {shorten(wanted.format)!r} of the scheduler {shorten(wanted.scheduler)!r}"
     return _made(what, Format, lambda it: it.vendor_formats, (wanted.scheduler, wanted.format), wanted.terms)
+
+
+def _made_exporter(wanted: ExporterOf) -> Exporter:
+    """The exporter; where it cannot be made, one that says so, since cards are served without metrics."""
+    what = f"names the exporter {shorten(wanted.exporter)!r} of the scheduler {shorten(wanted.scheduler)!r}"
+    name = (wanted.scheduler, wanted.exporter)
+    try:
+        return _made(what, Exporter, lambda it: it.vendor_exporters, name, wanted.terms)
+    except BrokenPlugin as exc:
+        return Exporter(wanted.exporter, partial(_failing, str(exc)))
+
+
+def _failing(why: str, usage: NodeUsage) -> Iterable[MetricFamily]:
+    raise BrokenPlugin(why)
 
 
 def _with_scheduler_facts(vendor: Vendor) -> NodeFacts:
@@ -106,7 +128,7 @@ def _extended_resources(
     return make(counted(rules, devices))
 
 
-Part = TypeVar("Part", Dialect, Format, SchedulerFacts)
+Part = TypeVar("Part", Dialect, Exporter, Format, SchedulerFacts)
 
 
 def _made(

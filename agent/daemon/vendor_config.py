@@ -13,10 +13,10 @@ from agent.config import Config, VendorSettings
 from agent.config.validation import overlaps, refuse, shares_as_cards, shares_in_doubt
 from agent.core.devices.offers import VendorRules
 from agent.daemon.scheduler_plugins import registered, reserved
-from agent.daemon.vendor_plugins import VendorPlugin, load, names
+from agent.daemon.vendor_plugins import VendorPlugin, exporter_names, load, names
 from agent.scheduler_api.reserved_names import reserved_name
 from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
-from agent.vendor_api.config_inputs import Path, nearest
+from agent.vendor_api.config_inputs import Path, nearest, one_of
 from agent.vendor_api.text import shorten
 
 #: Warnings about the settings of one vendor.
@@ -114,13 +114,14 @@ def check_config(config: Config) -> Config:
     """Have the vendors check their settings and rules; returns the config with their warnings.
 
     Raises:
-        ConfigError: With the place of a setting that its vendor refuses, or of a resource that takes the
-            cards of another. A broken plugin is no fault of the config: its vendor is left out.
+        ConfigError: With the place of a setting that its vendor refuses, of a resource that takes the cards
+            of another, or of an exporter that no vendor has. A broken plugin is no fault of the config: its
+            vendor is left out.
     """
     if config.report.vendor and config.report.vendor not in (known := names()):
         why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
         raise config.refused(("report", "vendor"), why)
-    for path, wrong in _reserved_names(config):
+    for path, wrong in (*_reserved_names(config), *_unknown_exporters(config)):
         raise config.refused(path, wrong)
     warnings = [*config.warnings]
     for scheduler in registered():
@@ -145,6 +146,17 @@ def _reserved_names(config: Config) -> Iterator[tuple[tuple[str | int, ...], str
         for index, rule in enumerate(settings.resources):
             if wrong := reserved_name(rule.name, reserved()):
                 yield ("vendors", vendor, "resources", index, "name"), wrong
+
+
+def _unknown_exporters(config: Config) -> Iterator[tuple[Path, str]]:
+    """Places of exporters that no vendor has, each with a sentence on that."""
+    if not config.metrics.compat:
+        return
+    here = {name for it in wanted_plugins(config) for name in it.exporters}
+    for index, name in enumerate(config.metrics.compat):
+        if name not in here and name not in (known := exporter_names()):
+            has = f"there are {one_of([*known])}" if known else "there is none"
+            yield ("metrics", "compat", index), f"no vendor has an exporter '{shorten(name, 60)}'; {has}"
 
 
 def complete_config(config: Config) -> Config:

@@ -21,7 +21,7 @@ from agent.daemon.plugin_hooks import PluginHooks, failure
 from agent.daemon.scheduler_parts import with_named_parts
 from agent.daemon.scheduler_plugins import reserved, wrong_dialect
 from agent.scheduler_api.reserved_names import reserved_name
-from agent.vendor_api.agent import NodeFacts, Settings, SettingsError, Vendor
+from agent.vendor_api.agent import Exporter, NodeFacts, Settings, SettingsError, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import ENTRY_POINTS, PROJECT, VendorHooks
 from agent.vendor_api.kubernetes_names import wrong_name
@@ -45,6 +45,12 @@ class VendorPlugin(Struct, frozen=True):
     broken: bool = False
     #: The error of the plugin about settings that it refused.
     refusal: SettingsError | None = None
+
+    @property
+    def exporters(self) -> tuple[str, ...]:
+        """The names of the exporters for the vendor's cards."""
+        made = self.vendor.exporters if self.vendor is not None else ()
+        return tuple(it.name for it in made if isinstance(it, Exporter))
 
 
 def load(
@@ -84,6 +90,15 @@ def _loaded(plugin: FoundPlugin, settings: Mapping[str, Any]) -> VendorPlugin:
 def names() -> tuple[str, ...]:
     """The names of all installed vendors, enabled or not."""
     return tuple(it.name for it in _found())
+
+
+@cache
+def exporter_names() -> Sequence[str]:
+    """The names of the exporters of all installed vendors, enabled or not; imports every vendor.
+
+    Loads each vendor without settings, and knows none of a vendor that needs some.
+    """
+    return tuple(dict.fromkeys(name for plugin in load({}) for name in plugin.exporters))
 
 
 def config_inputs() -> Mapping[str, ConfigInputs]:

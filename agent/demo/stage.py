@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from agent.demo import stage_objects
-from agent.http import usage_document
 from agent.http.admin_client import fetch
 from agent.http.inspect_document import InspectDocument, decode
-from agent.http.usage_document import UsedCard
+from agent.http.usage import usage_document
+from agent.http.usage.usage_document import UsedCard
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer

@@ -10,10 +10,10 @@ import msgspec
 
 from agent.config import parse_address
 from agent.core.errors import AgentError
-from agent.http import usage_document
 from agent.http.admin_client import answer, fetch
 from agent.http.inspect_document import InspectDocument, decode
-from agent.http.usage_document import UsageDocument
+from agent.http.usage import usage_document
+from agent.http.usage.usage_document import UsageDocument
 from agent.scheduler_api.node_checks import Observed
 
 #: Seconds for an agent.

@@ -13,7 +13,7 @@ from agent.daemon.vendor_plugins import VendorPlugin
 from agent.doctor.required_rights import RequiredRight
 from agent.doctor.socket_listeners import SocketListener
 from agent.http.inspect_document import InspectDocument, InspectedResource
-from agent.http.usage_document import UsageDocument
+from agent.http.usage.usage_document import UsageDocument
 from agent.kubelet.plugin_sockets import OWN_NAME
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.document_parts import part_of

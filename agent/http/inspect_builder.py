@@ -22,7 +22,6 @@ from agent.core.model import (
 )
 from agent.core.publishing.agent_status import AgentStatus, ApiServer, SchedulerReport
 from agent.core.reconciling.reconcile_evidence import CheckpointAnswer
-from agent.http.document_parts import rounded, seconds_since
 from agent.http.inspect_document import (
     InspectDocument,
     InspectedAbsentDevice,
@@ -46,11 +45,13 @@ from agent.http.inspect_document import (
     InspectedUse,
     InspectedVendor,
 )
+from agent.http.shown_figures import rounded, seconds_since
 from agent.scheduler_api import Claim
 from agent.vendor_api.agent import Link
 
 if TYPE_CHECKING:  # nodes without sampling do not import the values
-    from agent.core.usage.usage_report import UsageReport
+    from agent.core.usage.usage_report import ContainerUse
+    from agent.http.usage.joined_usage import JoinedUsage
 
 
 def inspect_document(status: AgentStatus) -> InspectDocument:
@@ -224,30 +225,34 @@ def _resource(status: AgentStatus, resource: Resource, used: int) -> InspectedRe
 
 
 def _allocations(status: AgentStatus) -> Iterator[InspectedAllocation]:
-    uses = _uses(status.usage) if status.usage is not None else {}
+    joined = _joined(status)
     for allocation in status.allocations:
-        is_over = allocation.state is AllocationState.RELEASED
-        container = None if is_over else allocation.container_key
-        yield _allocation(allocation, uses.get((container, allocation.resource), ()))
+        uses = [_use(joined, it) for it in joined.uses_of(allocation)] if joined is not None else ()
+        yield _allocation(allocation, uses)
 
 
-def _uses(report: UsageReport) -> Mapping[object, Sequence[InspectedUse]]:
-    """((pod uid, container), resource) to what the container uses of each card."""
-    sampled = {it.vendor: it.at for it in report.sampling}
-    found: dict[object, list[InspectedUse]] = {}
-    for use in report.containers:
-        known = InspectedUse(
-            uuid=use.uuid,
-            age_seconds=seconds_since(sampled.get(use.vendor), report.now),
-            processes=use.processes,
-            memory_bytes=use.memory,
-            memory_limit_bytes=use.memory_limit,
-            utilization=rounded(use.utilization),
-            compute_limit=rounded(use.compute_limit),
-            idle_seconds=seconds_since(use.active_at, report.now),
-        )
-        found.setdefault(((use.uid, use.container), use.resource), []).append(known)
-    return found
+def _joined(status: AgentStatus) -> JoinedUsage | None:
+    """The use of the cards; None where use is not sampled."""
+    if status.usage is None:
+        return None
+    # Imported here: nodes without sampling do not load what joins their use.
+    from agent.http.usage.joined_usage import JoinedUsage
+
+    return JoinedUsage(status, status.usage)
+
+
+def _use(joined: JoinedUsage, use: ContainerUse) -> InspectedUse:
+    now = joined.report.now
+    return InspectedUse(
+        uuid=use.uuid,
+        age_seconds=seconds_since(joined.sampled_at(use.vendor), now),
+        processes=use.processes,
+        memory_bytes=use.memory,
+        memory_limit_bytes=use.memory_limit,
+        utilization=rounded(use.utilization),
+        compute_limit=rounded(use.compute_limit),
+        idle_seconds=seconds_since(use.active_at, now),
+    )
 
 
 def _allocation(allocation: Allocation, uses: Sequence[InspectedUse]) -> InspectedAllocation:

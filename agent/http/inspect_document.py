@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from agent.http.document_parts import DocumentPart, json_object, usable
+from agent.http.lenient_decoding import DocumentPart, json_object, usable
 
 
 class InspectedError(DocumentPart, frozen=True):

@@ -15,8 +15,8 @@ from agent.core.model import AllocationState, VendorState
 from agent.core.publishing.agent_status import BUCKETS, AgentStatus
 from agent.http.answer import HttpAnswer
 from agent.http.inspect_builder import allocated_ids
-from agent.http.label_values import label_value
 from agent.http.metric_texts import COUNTED, UNNAMED
+from agent.vendor_api.metric_families import bounded_value
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "xpu_agent_"
@@ -34,7 +34,7 @@ def _usage(status: AgentStatus) -> bytes:
     if status.usage is None:
         return b""
     # Imported here: nodes without sampling do not load what makes the series of use.
-    from agent.http.usage_metrics import usage_page
+    from agent.http.usage.series import usage_page
 
     return usage_page(status)
 
@@ -160,7 +160,9 @@ def _seconds(call: str, help_: str, seconds: Mapping[tuple[str, str], tuple[floa
         for bound, within in zip(BUCKETS, buckets, strict=False):
             seen += within
             cumulated.append((str(bound), seen))
-        family.add_metric([label_value(resource), label_value(outcome)], [*cumulated, ("+Inf", count)], total)
+        family.add_metric(
+            [bounded_value(resource), bounded_value(outcome)], [*cumulated, ("+Inf", count)], total
+        )
     return family
 
 
@@ -178,14 +180,14 @@ def _gauge(
 ) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}{name}", help_, labels=labels)
     for key, value in values:
-        family.add_metric([label_value(part) for part in key], float(value))
+        family.add_metric([bounded_value(part) for part in key], float(value))
     return family
 
 
 def _counter(name: str, help_: str, samples: Iterable[tuple[Mapping[str, str], float]]) -> Metric:
     family = Metric(f"{PREFIX}{name}", help_, "counter")
     for labels, value in samples:
-        bounded = {label: label_value(text) for label, text in labels.items()}
+        bounded = {label: bounded_value(text) for label, text in labels.items()}
         family.add_sample(f"{PREFIX}{name}_total", bounded, float(value))
     return family
 

@@ -11,7 +11,7 @@ from agent.http import probes, tool_formats
 from agent.http.answer import HttpAnswer, document, text
 from agent.http.inspect_builder import inspect_document
 from agent.http.inspect_document import to_builtins
-from agent.http.usage_answer import USAGE, usage_answer, wanted_history
+from agent.http.usage.usage_answer import USAGE, usage_answer, wanted_history
 
 StatusSource = Callable[[], AgentStatus]
 #: Adds the use of the cards, whose making takes longer than all the rest, to a status.

@@ -12,6 +12,7 @@ from agent.scheduler_api.node_checks import SchedulerChecks
 from agent.scheduler_api.node_facts import SchedulerFacts
 from agent.scheduler_api.node_report import NodeReport
 from agent.scheduler_api.reserved_names import Reserved
+from agent.vendor_api.exporters import Exporter
 from agent.vendor_api.tool_formats import Format
 
 
@@ -65,6 +66,8 @@ class Scheduler:
     vendor_dialects: Mapping[str, MakeDialect] = field(default_factory=dict)
     #: The formats of the scheduler's tools that vendors may name, each with the function that makes it.
     vendor_formats: Mapping[str, MakeFormat] = field(default_factory=dict)
+    #: The exporters of use that vendors may name, each with the function that makes it.
+    vendor_exporters: Mapping[str, MakeExporter] = field(default_factory=dict)
     #: What the scheduler reads on the Node of the cards of vendors that name it, each with the function that
     #: makes it.
     vendor_node_facts: Mapping[str, MakeNodeFacts] = field(default_factory=dict)
@@ -89,6 +92,13 @@ MakeFormat = Callable[[Mapping[str, str]], Format]
 """A format of the scheduler's tools in a vendor's terms.
 
 Pure. Raises ValueError for terms that the format cannot use; the text says what would work.
+"""
+
+
+MakeExporter = Callable[[Mapping[str, str]], Exporter]
+"""An exporter of the scheduler's programs in a vendor's terms.
+
+Pure. Raises ValueError for terms that the exporter cannot use; the text says what would work.
 """
 
 

@@ -37,6 +37,10 @@ from agent.vendor_api.backend import (
     Usage as Usage,
     overrides as overrides,
 )
+from agent.vendor_api.exporters import (
+    Exporter as Exporter,
+    ExporterOf as ExporterOf,
+)
 from agent.vendor_api.tool_formats import (
     CardCount as CardCount,
     ContainerShare as ContainerShare,
@@ -422,6 +426,9 @@ class Vendor:
     formats: tuple[Format, ...] = ()
     #: Formats that schedulers' plugins make for this vendor, by name; they come before `formats`.
     named_formats: tuple[FormatOf, ...] = ()
+    #: Programs whose metrics of use the agent can show for the vendor's cards, in the order of the page. A
+    #: scheduler's plugin makes an `ExporterOf` for this vendor.
+    exporters: tuple[Exporter | ExporterOf, ...] = ()
     #: Checks of `xpu-agent doctor` for nodes with the vendor's cards, made after the checks of `Host.parts`.
     checks: tuple[VendorCheck, ...] = ()
 

@@ -41,8 +41,8 @@ from agent.host.terminal import plain
 from agent.http import serving
 from agent.http.admin_client import CannotAsk
 from agent.http.inspect_builder import inspect_document
-from agent.http.usage_answer import SWITCHED_OFF, usage_answer
-from agent.http.usage_document import decode
+from agent.http.usage.usage_answer import SWITCHED_OFF, usage_answer
+from agent.http.usage.usage_document import decode
 
 HOSTILE = "\x1b]0;owned\x07\nfake [red]line[/red] \u202e"
 OFF = structs.replace(WORKED, usage=None)

@@ -628,11 +628,6 @@ def test_the_settings_of_use_are_bounded(usage: str, error: str) -> None:
     assert error in refusal(f"usage: {usage}")
 
 
-def test_metrics_stand_under_known_names_only() -> None:
-    error = "metrics.compat[1]: expected 'dcgm', 'hami' or 'gpu-manager', found"
-    assert error in refusal("metrics: {compat: [dcgm, nvtop]}")
-
-
 def test_a_node_may_have_its_own_settings_of_use() -> None:
     text = "usage: {interval: 9s}\nnodes: [{match: {names: [n]}, set: {usage: {enabled: true}}}]"
     assert parse(text, "x", "n").usage == UsageSettings(True, 9.0)

@@ -91,11 +91,6 @@ def test_the_command_line_wins_over_the_environment() -> None:
         ),
         ({}, {"XPU_AGENT_LOG_LEVEL": "x"}, "XPU_AGENT_LOG_LEVEL: must be one of debug, info, warning, error"),
         (
-            {},
-            {"XPU_AGENT_METRICS_COMPAT": "dcgm,nvtop"},
-            "XPU_AGENT_METRICS_COMPAT: must be one of dcgm, hami, gpu-manager, found 'nvtop'",
-        ),
-        (
             {"state-dir": "x"},
             {"XPU_AGENT_STATE_DIR": "y"},
             "--state-dir: must be an absolute path, found 'x'",

@@ -37,26 +37,12 @@ ROOMS = (
 #: Names that users rely on: a label of the Node, values and a default of the config, metrics and their help.
 KEPT = {
     "cli/__init__.py: NVIDIA",
-    "cli/common_arguments.py: gpu-manager",
-    "cli/common_arguments.py: hami",
     "cluster/api_connection.py: koord",
     "config/known_labels.py: nvidia",
-    "config/settings.py: gpu-manager",
-    "config/settings.py: hami",
     "config/settings.py: koord",
-    # The series under the names of other exporters, which read NVIDIA's library.
-    "http/compat_metrics.py: gpu-manager",
-    "http/compat_metrics.py: gpu_manager",
-    "http/compat_metrics.py: hami",
-    "http/compat_metrics.py: nvidia",
-    "http/dcgm_metrics.py: nvidia",
-    "http/gpu_manager_metrics.py: gpu_manager",
-    "http/hami_metrics.py: NVIDIA",
-    "http/hami_metrics.py: hami",
     "http/metric_texts.py: koord",
     "http/metric_texts.py: node's Device",
     "http/metrics.py: Koord",
-    "http/usage_metrics.py: NVIDIA",
 }
 
 

@@ -13,6 +13,8 @@ from agent.daemon.field_types import wrong_field
 from agent.scheduler_api import Candidate, Claim, Dialect
 from agent.vendor_api.agent import (
     ContainerEdits,
+    Exporter,
+    ExporterOf,
     Format,
     FormatOf,
     Host,
@@ -52,6 +54,7 @@ COMPLETE = Vendor(
     formats=(Format("acme", lambda picture, node, query: {}),),
     named_node_facts=NodeFactsOf("acme", "v1", {}, lambda rules, devices: ()),
     named_formats=(FormatOf("acme", "v1"),),
+    exporters=(Exporter("acme-exporter", lambda usage: ()), ExporterOf("acme", "monitor")),
     checks=(VendorCheck("acme-check", lambda look: ()),),
 )
 

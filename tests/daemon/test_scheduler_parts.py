@@ -15,6 +15,8 @@ from agent.vendor_api.agent import (
     ContainerEdits,
     CountedCard,
     Device,
+    Exporter,
+    ExporterOf,
     Format,
     FormatOf,
     NodeFacts,
@@ -22,6 +24,7 @@ from agent.vendor_api.agent import (
     ResourceRule,
     Vendor,
 )
+from agent.vendor_api.node_usage import NodeUsage
 from agent.vendors.enflame.agent.names import ENFLAME
 
 
@@ -125,6 +128,60 @@ def test_a_format_of_another_distribution_is_shown_in_a_vendor_s_terms(installed
         with_named_parts(vendor(named_formats=(FormatOf("acme", "v9"),)))
     with pytest.raises(BrokenPlugin, match="cannot be made: KeyError: 'name'"):
         with_named_parts(vendor(named_formats=(FormatOf("acme", "cards"),)))
+
+
+def test_an_exporter_of_another_distribution_is_made_in_a_vendor_s_terms_at_its_place(
+    installed: Installed,
+) -> None:
+    installed.add(
+        "acme",
+        """
+        from agent.vendor_api.agent import Exporter
+        from agent.vendor_api.metric_families import MetricFamily
+        def make(terms):
+            return Exporter("cards", lambda usage: [MetricFamily(terms["name"], "", [])])
+        @hookimpl
+        def register_scheduler():
+            return Scheduler("acme", vendor_exporters={"cards": make})
+        """,
+    )
+    first, last = Exporter("first", lambda usage: ()), Exporter("last", lambda usage: ())
+
+    made = with_named_parts(
+        vendor(exporters=(first, ExporterOf("acme", "cards", {"name": "acme_memory"}), last))
+    )
+
+    exporters = [it for it in made.exporters if isinstance(it, Exporter)]
+    assert [it.name for it in exporters] == ["first", "cards", "last"]
+    (family,) = exporters[1].families(NodeUsage("n", 0.0, {}))
+    assert family.name == "acme_memory"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("cards", "'cards' of the scheduler 'acme', which cannot be made: KeyError: 'name'"),
+        ("v9", "'v9' of the scheduler 'acme', which is not here; there are: cards of acme"),
+    ],
+)
+def test_an_exporter_that_cannot_be_made_costs_no_card_and_says_why_where_it_is_asked(
+    name: str, why: str, installed: Installed
+) -> None:
+    installed.add(
+        "acme",
+        """
+        @hookimpl
+        def register_scheduler():
+            return Scheduler("acme", vendor_exporters={"cards": lambda terms: terms["name"]})
+        """,
+    )
+
+    (exporter,) = with_named_parts(vendor(exporters=(ExporterOf("acme", name),))).exporters
+
+    assert isinstance(exporter, Exporter)
+    assert exporter.name == name
+    with pytest.raises(BrokenPlugin, match=f"names the exporter {why}"):
+        exporter.families(NodeUsage("n", 0.0, {}))
 
 
 def test_facts_of_the_node_of_another_distribution_are_published_of_a_vendor_s_cards(

@@ -9,10 +9,13 @@ import pytest
 from msgspec import structs
 
 from agent.config import Config, VendorSettings, parse
+from agent.config.flag_overlay import with_flags
+from agent.config.given_flags import given_flags
 from agent.core.errors import ConfigError
 from agent.daemon import vendor_config
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.vendor_api.agent import (
+    Exporter,
     Offering,
     Offers,
     ResourceRule,
@@ -269,3 +272,29 @@ def test_a_broken_plugin_of_the_same_name_does_not_harm_the_good_one(found: list
     found += [plugin("acme", reason="clash"), plugin("acme", "acme.com/x")]
 
     assert [it.vendor is not None for it in vendor_config._without_clashes(found, Config())] == [True]
+
+
+KNOWN = "there are dcgm, hami or gpu-manager"
+
+
+def test_metrics_stand_under_the_names_of_exporters_that_vendors_have() -> None:
+    text = "vendors: {nvidia: {enabled: false}}\nmetrics:\n  compat:\n  - dcgm\n  - nvtop"
+    with pytest.raises(ConfigError, match=rf"f:5: metrics\.compat\[1\]: no vendor .* 'nvtop'; {KNOWN}$"):
+        vendor_config.check_config(parse(text, "f", "n"))
+
+    taken = vendor_config.check_config(parse(text.replace("nvtop", "gpu-manager"), "f", "n"))
+    assert taken.metrics.compat == ("dcgm", "gpu-manager")
+
+
+def test_an_exporter_that_no_vendor_has_is_refused_with_the_variable_that_names_it() -> None:
+    given = given_flags({}, {"XPU_AGENT_METRICS_COMPAT": "dcgm, nvtop"})
+    with pytest.raises(ConfigError, match=f"^XPU_AGENT_METRICS_COMPAT: no vendor .* 'nvtop'; {KNOWN}$"):
+        vendor_config.check_config(with_flags(Config(), given))
+
+
+def test_the_exporter_of_a_vendor_of_another_distribution_is_taken(found: list[VendorPlugin]) -> None:
+    offered = replace(vendor("acme", "a.com/x"), exporters=(Exporter("acme-exporter", lambda usage: ()),))
+    found.append(VendorPlugin("acme", "here", "1", offered))
+
+    taken = vendor_config.check_config(parse("metrics: {compat: [acme-exporter, dcgm]}", "f", "n"))
+    assert taken.metrics.compat == ("acme-exporter", "dcgm")

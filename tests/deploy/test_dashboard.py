@@ -18,13 +18,13 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 from msgspec import structs
-from support.used_views import CARD, INFER, NOTEBOOK, WORKED, listed
+from support.used_views import CARD, INFER, NOTEBOOK, WORKED, listed, with_exporters
 
 from agent.core.model import Health, ProcessStatus, SessionStatus
 from agent.core.publishing.agent_status import BUCKETS, AgentStatus
 from agent.core.usage.usage_report import CardUse, SamplingStatus
 from agent.http.metrics import metrics
-from agent.http.usage_metrics import usage_page
+from agent.http.usage.series import usage_page
 from agent.vendor_api.agent import State, Usage
 from pages.use_metrics import use_metric_table
 
@@ -90,7 +90,6 @@ def at(number: int, now: float) -> AgentStatus:
             sampling=(SamplingStatus("nvidia", at=now - 2),),
             cards=(structs.replace(CARD, usage=counted), cut, CardUse("nvidia", of_slice, "GPU-b")),
             containers=(over, structs.replace(NOTEBOOK, active_at=now - 3600)),
-            compat=frozenset({"dcgm"}),
         ),
     )
 
@@ -98,7 +97,7 @@ def at(number: int, now: float) -> AgentStatus:
 def scraped(number: int, now: float) -> Iterator[str]:
     """One scrape as lines of OpenMetrics: with the labels that Prometheus adds, and the time."""
     status = at(number, now)
-    page = metrics(structs.replace(status, usage=None)).body + usage_page(status)
+    page = metrics(structs.replace(status, usage=None)).body + usage_page(with_exporters(status, "dcgm"))
     for line in page.decode().splitlines():
         if not line.startswith("#"):
             series, _, value = line.rpartition(" ")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from http_views import VIEW
+from support.http_views import VIEW
 from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 import structlog
-from http_views import VIEW
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.http_views import VIEW
 from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 

@@ -18,10 +18,10 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
-from http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, as_text, document_of, hostile
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from support.http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, as_text, document_of, hostile
 from support.short_places import SHORT_PLACE
 
 from agent.cli.inspect_cells import age

@@ -16,9 +16,9 @@ from typing import Any
 import anyio
 import pytest
 import structlog
-from http_views import VIEW
 from hypothesis import given
 from hypothesis import strategies as st
+from support.http_views import VIEW
 from support.short_places import SHORT_PLACE
 from support.waiting import eventually
 

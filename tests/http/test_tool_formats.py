@@ -11,8 +11,8 @@ from typing import Any
 
 import anyio.to_thread
 import pytest
-from http_views import EMPTY, VIEW
 from msgspec import structs
+from support.http_views import EMPTY, VIEW
 
 from agent import cli
 from agent.cli.tool_format_request import NoSuchFormat, in_format

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from http_views import ALLOCATION, BAD, EMPTY, GOOD, HOSTILE, VIEW, as_text, document_of, hostile
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
+from support.http_views import ALLOCATION, BAD, EMPTY, GOOD, HOSTILE, VIEW, as_text, document_of, hostile
 
 from agent.core.model import (
     AllocationState,

@@ -29,7 +29,8 @@ from agent.core.usage.usage_report import (
     Unattributed,
     UsageReport,
 )
-from agent.http.usage_metrics import usage_page
+from agent.daemon import vendor_plugins
+from agent.http.usage.series import usage_page
 from agent.vendor_api.agent import Device, ResourceRule, Sharing, State, Usage
 
 NOW = 2_000_000.0
@@ -138,6 +139,13 @@ WORKED = AgentStatus(
 def with_report(status: AgentStatus = WORKED, **changed: Any) -> AgentStatus:
     assert status.usage is not None
     return structs.replace(status, usage=structs.replace(status.usage, **changed))
+
+
+def with_exporters(status: AgentStatus, *names: str) -> AgentStatus:
+    """The status of an agent that serves NVIDIA, with these exporters switched on."""
+    plugins = vendor_plugins.load({}, {"nvidia"})
+    vendors = {it.name: it.vendor for it in plugins if it.vendor is not None}
+    return structs.replace(status, vendors=vendors, exporters=frozenset(names))
 
 
 def crowded(cards: int, containers: int) -> AgentStatus:

@@ -169,6 +169,8 @@ class AgentStatus(Struct, frozen=True):
     pre_start_seconds: Mapping[tuple[str, str], tuple[float, ...]] = field(default_factory=dict)
     #: The use of the cards; None where the config does not want it.
     usage: UsageReport | None = None
+    #: The exporters under whose names the metrics of use stand, too, by the config.
+    exporters: frozenset[str] = frozenset()
     #: What containers used in each minute of the last day, for reading alone.
     usage_history: UsageHistory | None = None
     #: Containers that use more than they were granted, or do not use what they hold.

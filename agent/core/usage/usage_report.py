@@ -120,8 +120,6 @@ class UsageReport(Struct, frozen=True):
     unknown: Mapping[str, int] = field(default_factory=dict)
     #: Whether the agent has the PIDs of the machine, by which libraries name processes.
     sees_node_pids: bool = True
-    #: The programs under whose names the metrics stand, too: `dcgm`, `hami`, `gpu-manager`.
-    compat: frozenset[str] = frozenset()
 
     @property
     def sampled(self) -> frozenset[str]:

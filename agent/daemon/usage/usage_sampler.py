@@ -88,7 +88,6 @@ class UsageSampler:
             found.processes,
             found.unknown,
             self._sees_node_pids,
-            frozenset(config.metrics.compat),
         )
 
     @property

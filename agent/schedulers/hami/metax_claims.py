@@ -7,8 +7,9 @@ pkg/device/metax/sdevice.go (4707fb02).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from agent.scheduler_api import Candidate, Cards, Claim, Dialect, PodContainer, Scheduler
 from agent.schedulers.common.grants import CardGrant, share
@@ -33,8 +34,7 @@ _ALL = {CORE: str(WHOLE)}
 _NOT_SUSPENDED = f"{APP_CLASS} is {ONLINE}, and no pod that is offline is suspended for it by this agent"
 
 
-@dataclass(frozen=True, slots=True)
-class _Other:
+class _Other(NamedTuple):
     """The dialect in which a scheduler writes its choice a second time, and its annotation."""
 
     dialect: Dialect

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
 from agent.scheduler_api import Scheduler
 from agent.scheduler_api.hooks import hookimpl
 from agent.schedulers.common.node_lock import LOCKS
+from agent.vendor_api.exporters import Exporter
 
 from .metax_claims import metax_limits, metax_sgpu
 from .pod_annotations import HAMI, METAX
+
+if TYPE_CHECKING:
+    from agent.vendor_api.metric_families import MetricFamily
+    from agent.vendor_api.node_usage import NodeUsage
+
+
+def _monitor(terms: Mapping[str, str]) -> Exporter:
+    """HAMi's monitor for the cards of one make; the term `make` is HAMi's word for the make: NVIDIA."""
+    if terms.keys() != {"make"}:
+        raise ValueError(f"the terms are {sorted(terms)}, needed is make")
+    return Exporter("hami", partial(_monitor_families, terms["make"]))
+
+
+def _monitor_families(make: str, usage: NodeUsage) -> Iterable[MetricFamily]:
+    from .monitor_metrics import monitor_families
+
+    return monitor_families(make, usage)
+
 
 #: Heard after Koordinator: koord-scheduler writes MetaX's annotation too, and its own says more.
 SCHEDULER = Scheduler(
@@ -17,6 +40,7 @@ SCHEDULER = Scheduler(
     dialects=(METAX, HAMI),
     locks=LOCKS,
     vendor_dialects={"metax-sgpu": metax_sgpu, "metax-limits": metax_limits},
+    vendor_exporters={"hami": _monitor},
 )
 
 

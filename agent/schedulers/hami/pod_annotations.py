@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from agent.scheduler_api import DEFAULT_SCHEDULER, Candidate, Cards, Claim, Dialect, PodContainer
 from agent.schedulers.common.grants import MAX_GRANTS, MAX_MEMORY, CardGrant, measured
@@ -31,8 +31,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 MAX_PARTS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class _Names:
+class _Names(NamedTuple):
     """HAMi's resource names of the amount of each card, as its chart has them.
 
     Percent of the cores; memory in units of `unit` bytes; memory in percent, used without a memory amount.

@@ -12,6 +12,7 @@ from agent.vendor_api.hooks import hookimpl
 
 from .agent.config_file import CONFIG_FILE
 from .agent.container_edits import VISIBLE_DEVICES, container_edits
+from .agent.exporters import EXPORTERS
 from .agent.host_parts import host_parts, host_runtime
 from .agent.labels import labels
 from .agent.names import DOMAIN, GPU
@@ -65,4 +66,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             devices_variable=VISIBLE_DEVICES,
             environment=("CUDA_", "NVIDIA_"),
         ),
+        exporters=EXPORTERS,
     )

@@ -41,7 +41,7 @@ def usage_answer(status: AgentStatus, query: str, *, is_admin: bool) -> HttpAnsw
     if wanted == _ALL and not is_admin:
         return text(403, f"history={_ALL} is served on the admin socket only; here: NAMESPACE/POD/CONTAINER")
     # Imported here: nodes without sampling do not load what makes the document.
-    from agent.http.usage_document_builder import usage_document
+    from agent.http.usage.document_builder import usage_document
 
     history = (None if wanted == _ALL else names,) if wanted else ()
     made = usage_document(status, status.usage, with_processes=is_admin, history=history)

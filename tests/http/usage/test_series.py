@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from core.usage import cards_in_use as account_of
 from core.usage.cards_in_use import GIB
-from http_views import HOSTILE, VIEW
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
+from support.http_views import HOSTILE, VIEW
 from support.used_views import (
     CARD,
     INFER,
@@ -31,10 +31,10 @@ from support.used_views import (
 from agent.core.model import NodeSnapshot
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import SamplingStatus, Unattributed, VendorSample
-from agent.http import metric_families
 from agent.http.metrics import metrics
-from agent.http.usage_metrics import usage_page
+from agent.http.usage.series import usage_page
 from agent.scheduler_api import Claim
+from agent.vendor_api import metric_families
 from agent.vendor_api.agent import ContainerEdits, Request, Usage, Vendor
 
 INFER_LABELS = 'namespace="a",pod="infer-0",container="main",uuid="GPU-a",resource="nvidia.com/gpu.shared"'
@@ -412,7 +412,7 @@ def test_labels_are_written_once_for_the_series_that_stay(monkeypatch: pytest.Mo
         written.append(value)
         return value
 
-    monkeypatch.setattr(metric_families, "label_value", counted)
+    monkeypatch.setattr(metric_families, "bounded_value", counted)
     crowd = crowded(cards=4, containers=400)
     assert crowd.usage is not None
     odd = tuple(structs.replace(it, pod=f"{it.pod}é") for it in crowd.usage.containers)

@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.core.publishing.agent_status import AgentStatus
-from agent.core.publishing.allocated_shares import AllocatedShare
 from agent.core.usage.usage_report import CardUse, ContainerUse
-from agent.http.compat_metrics import compat_families
-from agent.http.joined_usage import JoinedUsage
-from agent.http.metric_families import MetricFamily, labels, page
+from agent.http.usage.joined_usage import JoinedUsage, names_of
+from agent.http.usage.series_usage import SeriesUsage
 from agent.vendor_api.agent import DRIVER_VERSION
+from agent.vendor_api.metric_families import MetricFamily, labels
 
 #: The most series of use on one node.
 MAX_SERIES = 20_000
@@ -31,10 +30,22 @@ def usage_page(status: AgentStatus, most: int = MAX_SERIES) -> bytes:
     """
     if status.usage is None:
         return b""
-    return page(usage_families(_bounded(JoinedUsage.of(status, status.usage), most)))
+    return page(usage_families(_bounded(SeriesUsage.of(JoinedUsage(status, status.usage)), most)))
 
 
-def _bounded(usage: JoinedUsage, most: int) -> JoinedUsage:
+def page(families: Iterable[MetricFamily]) -> bytes:
+    """The families in Prometheus' text format 0.0.4; a family without series is left out."""
+    lines: list[str] = []
+    for family in families:
+        if family.series:
+            name = family.name
+            lines += (f"# HELP {name} {family.help}\n", f"# TYPE {name} {family.type}\n")
+            lines += [f"{name}{{{named}}} {value}\n" for named, value in family.series if named]
+            lines += [f"{name} {value}\n" for named, value in family.series if not named]
+    return "".join(lines).encode()
+
+
+def _bounded(usage: SeriesUsage, most: int) -> SeriesUsage:
     """The use in at most so many series, as far as the cards leave room."""
     of_cards = _count(replace(usage, containers=(), shares=()))
     while (count := _count(usage)) > most and (usage.containers or usage.shares):
@@ -42,21 +53,25 @@ def _bounded(usage: JoinedUsage, most: int) -> JoinedUsage:
     return usage
 
 
-def _count(usage: JoinedUsage) -> int:
+def _count(usage: SeriesUsage) -> int:
     """How many series there are. Without the texts of labels, they are counted in half the time."""
     without_texts = replace(usage, labels=lambda names, values: "")
     return sum(len(it.series) for it in usage_families(without_texts))
 
 
-def usage_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def usage_families(usage: SeriesUsage) -> Iterator[MetricFamily]:
     """All metrics of use, also those that have no series now."""
     yield from _sampling(usage)
     yield from _cards(usage)
     yield from _containers(usage)
-    yield from compat_families(usage)
+    if usage.joined.status.exporters:
+        # Imported here: agents without such an exporter do not load what makes their metrics.
+        from agent.http.usage.exporters import exporter_families
+
+        yield from exporter_families(usage)
 
 
-def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def _sampling(usage: SeriesUsage) -> Iterator[MetricFamily]:
     vendors = [(labels(("vendor",), (it.vendor,)), it) for it in usage.report.sampling]
     help_ = "Whether the use of the vendor's cards is sampled."
     yield MetricFamily(
@@ -65,7 +80,7 @@ def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
     help_ = "Seconds since the last sample of the vendor's cards."
     ages = [(named, _seconds(usage.report.now - it.at)) for named, it in vendors if it.at is not None]
     yield MetricFamily("xpu_usage_age_seconds", help_, ages)
-    help_ = "Processes on cards without a known owner, memory or utilisation."
+    help_ = "Processes on cards without a known owner, memory or utilization."
     unknown = [(labels(("what",), (what,)), count) for what, count in sorted(usage.report.unknown.items())]
     yield MetricFamily("xpu_usage_unknown_processes", help_, unknown)
     help_ = "Whether the series of containers are reduced to series of pods, because there are too many."
@@ -74,7 +89,7 @@ def _sampling(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("xpu_usage_series_left_out", help_, [("", usage.left_out)])
 
 
-def _cards(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def _cards(usage: SeriesUsage) -> Iterator[MetricFamily]:
     cards = [(labels(_CARD, (it.vendor, it.usage.uuid)), it) for it in usage.report.cards]
     help_ = "The card or slice: index, model, PCI address, version of the driver, and the card of a slice."
     yield MetricFamily("xpu_device_info", help_, [*_device_infos(usage)])
@@ -104,24 +119,24 @@ def _cards(usage: JoinedUsage) -> Iterator[MetricFamily]:
     help_ = "Memory errors of the card since its driver was loaded."
     errors = _errors((named, it.usage.ecc_errors) for named, it in cards)
     yield MetricFamily("xpu_device_ecc_errors_total", help_, errors, "counter")
-    help_ = "Errors of the driver by number, for NVIDIA the XID, since the vendor's process began."
+    help_ = "Errors of the driver by number, such as an XID, since the vendor's process began."
     errors = _errors((named, it.usage.driver_errors) for named, it in cards)
     yield MetricFamily("xpu_device_xid_total", help_, errors, "counter")
     yield from _accounts(usage)
 
 
-def _device_infos(usage: JoinedUsage) -> Iterator[tuple[str, float]]:
+def _device_infos(usage: SeriesUsage) -> Iterator[tuple[str, float]]:
     names = (*_CARD, "index", "model", "pci", "driver", "parent")
     for card in usage.report.cards:
         texts = ("", "", "", "")  # a slice that others made
-        if (known := usage.devices.get(card.usage.uuid)) is not None:
+        if (known := usage.joined.devices.get(card.usage.uuid)) is not None:
             device = known.device
             driver = device.attributes.get(DRIVER_VERSION, "")
             texts = (str(device.index), device.model, device.pci or "", driver)
         yield labels(names, (card.vendor, card.usage.uuid, *texts, card.parent or "")), 1
 
 
-def _accounts(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def _accounts(usage: SeriesUsage) -> Iterator[MetricFamily]:
     """What of the memory in use no container is charged for."""
     help_ = "Memory in use that no container is charged for."
     unattributed = [
@@ -139,8 +154,8 @@ def _accounts(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("xpu_overcounted_memory_bytes", help_, over)
 
 
-def _containers(usage: JoinedUsage) -> Iterator[MetricFamily]:
-    named = [(usage.labels(_CONTAINER, _names(it)), it) for it in usage.containers]
+def _containers(usage: SeriesUsage) -> Iterator[MetricFamily]:
+    named = [(usage.labels(_CONTAINER, names_of(it)), it) for it in usage.containers]
     for name, help_, value in _OF_CONTAINERS:
         series = [(of_it, value(it)) for of_it, it in named]
         yield MetricFamily(f"xpu_container_{name}", help_, _known(series))
@@ -150,7 +165,7 @@ def _containers(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("xpu_container_idle_seconds", help_, idle)
     help_ = "The share of a card that a container has, and what keeps the container to the share."
     columns = (*_CONTAINER, "share", "limits")
-    infos = [(usage.labels(columns, (*_names(it), it.share, str(it.limits))), 1) for it in usage.shares]
+    infos = [(usage.labels(columns, (*names_of(it), it.share, str(it.limits))), 1) for it in usage.shares]
     yield MetricFamily("xpu_allocation_info", help_, infos)
 
 
@@ -169,10 +184,6 @@ _OF_CONTAINERS: Sequence[tuple[str, str, Callable[[ContainerUse], Value]]] = (
         lambda it: it.compute_limit,
     ),
 )
-
-
-def _names(named: ContainerUse | AllocatedShare) -> tuple[str, ...]:
-    return (named.namespace, named.pod, named.container, named.uuid, named.resource)
 
 
 def _by_kind(

@@ -1,6 +1,6 @@
 """The document of /inspect/usage: its form, for the agent that builds the document and `top`, which reads it.
 
-Keys may be added; keys that are here stay. Times are Unix seconds, memory is in bytes, utilisation and parts
+Keys may be added; keys that are here stay. Times are Unix seconds, memory is in bytes, utilization and parts
 of cards are from 0 to 1. None: not known.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.http.document_parts import DocumentPart, json_object, usable
+from agent.http.lenient_decoding import DocumentPart, json_object, usable
 
 
 class VendorSampling(DocumentPart, frozen=True):
@@ -94,7 +94,7 @@ class UsingProcess(DocumentPart, frozen=True):
 
 
 class ContainerHistory(DocumentPart, frozen=True):
-    """The use of one card by one container: Unix minute, bytes, utilisation; oldest first."""
+    """The use of one card by one container: Unix minute, bytes, utilization; oldest first."""
 
     namespace: str = ""
     pod: str = ""

@@ -1,9 +1,8 @@
-"""Parts of the documents that the agent answers, as the commands of another release read them."""
+"""Documents that an agent of another release answered, decoded as far as they fit the form of this one."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from contextlib import suppress
 from types import UnionType
@@ -14,16 +13,6 @@ import msgspec
 
 class DocumentPart(msgspec.Struct, frozen=True, rename="camel"):
     """A JSON object of a document. The order of its attributes is the order of its keys."""
-
-
-def rounded(figure: float | None) -> float | None:
-    """Four digits are enough; JSON has no infinity."""
-    return round(figure, 4) if figure is not None and math.isfinite(figure) else None
-
-
-def seconds_since(moment: float | None, now: float) -> float | None:
-    """Seconds from a Unix time to another one; None where the first is not known."""
-    return None if moment is None else rounded(max(0.0, now - moment))
 
 
 def json_object(body: bytes) -> Mapping[str, Any]:

@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from agent.core.usage.usage_report import ContainerUse
-from agent.http.foreign_units import mib, percent
-from agent.http.joined_usage import JoinedUsage
-from agent.http.metric_families import MetricFamily
+from agent.vendor_api.metric_families import MetricFamily
+from agent.vendor_api.node_usage import ContainerUsage, NodeUsage, mib, percent
 
 _CONTAINER = ("pod_name", "namespace", "node", "container_name")
 _TOTAL = "total"
 Value = float | None
 #: The cards of one container: index, use.
-Cards = Sequence[tuple[int, ContainerUse]]
+Cards = Sequence[tuple[int, ContainerUsage]]
 
 
-def gpu_manager_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def gpu_manager_families(usage: NodeUsage) -> Iterator[MetricFamily]:
     """What each container uses of each card and of all its cards, and what it has requested."""
     by_container = _by_container(usage).items()
     containers = [(usage.labels(_CONTAINER, names), cards) for names, cards in by_container]
@@ -32,12 +30,12 @@ def gpu_manager_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
         yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
 
 
-def _by_container(usage: JoinedUsage) -> dict[tuple[str, ...], list[tuple[int, ContainerUse]]]:
-    found: dict[tuple[str, ...], list[tuple[int, ContainerUse]]] = {}
+def _by_container(usage: NodeUsage) -> dict[tuple[str, ...], list[tuple[int, ContainerUsage]]]:
+    found: dict[tuple[str, ...], list[tuple[int, ContainerUsage]]] = {}
     for use in usage.containers:
-        if (known := usage.devices.get(use.uuid)) is not None:
+        if (device := usage.devices.get(use.uuid)) is not None:
             names = (use.pod, use.namespace, usage.node, use.container)
-            found.setdefault(names, []).append((known.device.index, use))
+            found.setdefault(names, []).append((device.index, use))
     return found
 
 
@@ -49,15 +47,16 @@ def _memories(cards: Cards) -> Sequence[tuple[int, Value]]:
     return [(index, mib(use.memory)) for index, use in cards]
 
 
-def _cores(usage: JoinedUsage, cards: Cards) -> Sequence[Value]:
+def _cores(usage: NodeUsage, cards: Cards) -> Sequence[Value]:
     """Parts of cards, 1 for a whole one."""
-    return [use.compute_limit if usage.is_shared(use.uuid) else use.compute_limit or 1 for _, use in cards]
+    return [use.compute_limit if use.uuid in usage.shared else use.compute_limit or 1 for _, use in cards]
 
 
-def _memory(usage: JoinedUsage, cards: Cards) -> Sequence[Value]:
+def _memory(usage: NodeUsage, cards: Cards) -> Sequence[Value]:
     """The granted memory in MiB: the card's for a whole one."""
+    totals = {card.uuid: card.memory_total for card in usage.cards}
     return [
-        mib(use.memory_limit if usage.is_shared(use.uuid) else use.memory_limit or usage.total(use.uuid))
+        mib(use.memory_limit if use.uuid in usage.shared else use.memory_limit or totals.get(use.uuid))
         for _, use in cards
     ]
 

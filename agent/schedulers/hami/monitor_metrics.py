@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from agent.core.usage.usage_report import CardUse, ContainerUse
-from agent.http.foreign_units import percent
-from agent.http.joined_usage import JoinedUsage
-from agent.http.metric_families import MetricFamily, labels
-from agent.vendor_api.agent import Usage
+from agent.vendor_api.backend import Device, Usage
+from agent.vendor_api.metric_families import MetricFamily, labels
+from agent.vendor_api.node_usage import ContainerUsage, NodeUsage, percent
 
 _HOST: tuple[str, ...] = ("node", "device_index", "device_uuid", "device_type")
 _HOST_OF_OLD: tuple[str, ...] = ("nodeid", "deviceidx", "deviceuuid", "devicetype")
@@ -24,20 +22,23 @@ _INSTANCES, _PROFILE = ("gi", "ci"), "mig-profile"
 Value = float | None
 
 
-def hami_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
-    """The series of cards and of the containers on them; ratios are from 0 to 100."""
-    cards = [it for it in usage.report.cards if _is_card(usage, it)]
-    hosts = [_host(usage, it) for it in cards]
+def monitor_families(make: str, usage: NodeUsage) -> Iterator[MetricFamily]:
+    """The series of cards and of the containers on them; ratios are from 0 to 100.
+
+    `make` is HAMi's word for the cards' make, with which their types begin: NVIDIA.
+    """
+    cards = [it for it in usage.cards if _is_card(usage.devices.get(it.uuid))]
+    hosts = [_host(make, usage, it) for it in cards]
     for columns, is_old in ((_HOST, False), (_HOST_OF_OLD, True)):
         named = [labels(columns, names) for names in hosts]
         for name, of_old, help_, figure in _OF_HOST:
             if shown := of_old if is_old else name:
-                yield _family(shown, help_, named, [figure(it.usage) for it in cards])
+                yield _family(shown, help_, named, [figure(it) for it in cards])
     containers = [*_numbered(usage)]
     for columns, is_old in ((_CONTAINER, False), (_CONTAINER_OF_OLD, True)):
         named = [usage.labels(columns, names) for names, _ in containers]
         for name, of_old, help_, value in _OF_CONTAINERS:
-            figures = [value(use, usage.report.now) for _, use in containers]
+            figures = [value(use, usage.now) for _, use in containers]
             yield _family(of_old if is_old else name, help_, named, figures)
     slices = [*_slices(usage, containers)]
     named = [labels((*_CONTAINER, *_SLICE), names) for names in slices]
@@ -70,7 +71,7 @@ _OF_HOST: Sequence[tuple[str, str, str, Callable[[Usage], Value]]] = (
     ),
 )
 
-_OF_CONTAINERS: Sequence[tuple[str, str, str, Callable[[ContainerUse, float], Value]]] = (
+_OF_CONTAINERS: Sequence[tuple[str, str, str, Callable[[ContainerUsage, float], Value]]] = (
     (
         "hami_vgpu_memory_used_bytes",
         "vGPU_device_memory_usage_in_bytes",
@@ -110,17 +111,16 @@ def _family(name: str, help_: str, named: Sequence[str], figures: Sequence[Value
     return MetricFamily(name, help_, [(it, figure) for it, figure in pairs if figure is not None])
 
 
-def _is_card(usage: JoinedUsage, card: CardUse) -> bool:
-    known = usage.devices.get(card.usage.uuid)
-    return known is not None and known.device.parent is None
+def _is_card(device: Device | None) -> bool:
+    return device is not None and device.parent is None
 
 
-def _host(usage: JoinedUsage, card: CardUse) -> tuple[str, ...]:
-    device = usage.devices[card.usage.uuid].device
-    return (usage.node, str(device.index), device.uuid, f"NVIDIA-{device.model}")
+def _host(make: str, usage: NodeUsage, card: Usage) -> tuple[str, ...]:
+    device = usage.devices[card.uuid]
+    return (usage.node, str(device.index), device.uuid, f"{make}-{device.model}")
 
 
-def _numbered(usage: JoinedUsage) -> Iterator[tuple[tuple[str, ...], ContainerUse]]:
+def _numbered(usage: NodeUsage) -> Iterator[tuple[tuple[str, ...], ContainerUsage]]:
     """Each use with its labels. The number of a card counts the cards of its container, in their order."""
     order = {uuid: number for number, uuid in enumerate(usage.devices)}
     counts: dict[tuple[str, str, str], int] = {}
@@ -132,12 +132,11 @@ def _numbered(usage: JoinedUsage) -> Iterator[tuple[tuple[str, ...], ContainerUs
 
 
 def _slices(
-    usage: JoinedUsage, containers: Sequence[tuple[tuple[str, ...], ContainerUse]]
+    usage: NodeUsage, containers: Sequence[tuple[tuple[str, ...], ContainerUsage]]
 ) -> Iterator[tuple[str, ...]]:
     """The labels of containers on slices: the card's uuid, then the slice's uuid, profile and numbers."""
     for names, use in containers:
-        known = usage.devices.get(use.uuid)
-        if known is not None and (parent := known.device.parent) is not None:
-            attributes = known.device.attributes
-            of_slice = (use.uuid, *(attributes.get(it, "") for it in (_PROFILE, *_INSTANCES)))
+        device = usage.devices.get(use.uuid)
+        if device is not None and (parent := device.parent) is not None:
+            of_slice = (use.uuid, *(device.attributes.get(it, "") for it in (_PROFILE, *_INSTANCES)))
             yield (*names[:-1], parent, *of_slice)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -21,18 +26,20 @@ from support.used_views import (
     listed,
     shared,
     used,
+    with_exporters,
     with_report,
 )
 
 from agent.core.model import Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import ContainerUse
-from agent.http.compat_metrics import DIALECTS
-from agent.http.usage_metrics import usage_page
-from agent.vendor_api.agent import ResourceRule, Usage
+from agent.http.usage.series import usage_page
+from agent.vendor_api.agent import ContainerEdits, Exporter, ResourceRule, Usage, Vendor
+from agent.vendor_api.metric_families import MetricFamily, labels
+from agent.vendor_api.node_usage import NodeUsage
 from agent.vendors.nvidia.shared import constants
 
-ALL = frozenset(DIALECTS)
+ALL = ("dcgm", "hami", "gpu-manager")
 
 _DCGM = ("gpu", "UUID", "pci_bus_id", "device", "modelName", "hostname", "DCGM_FI_DRIVER_VERSION")
 _DCGM_POD = (*_DCGM, "pod", "namespace", "container")
@@ -89,7 +96,7 @@ OF_SLICES = {"hami_mig_device_info": (*_HAMI, *_SLICE), "MigInfo": _HAMI_OF_OLD}
 def series(status: AgentStatus, *dialects: str) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Name to the labels and values of its series, of these dialects alone; no series is there twice."""
     found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    page = usage_page(with_report(status, compat=frozenset(dialects))).decode()
+    page = usage_page(with_exporters(status, *dialects)).decode()
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
             if not sample.name.startswith("xpu_"):
@@ -121,7 +128,7 @@ def test_without_a_switch_there_is_no_series_of_another_exporter() -> None:
 
 
 def test_the_worked_sample_of_all_three_has_exactly_these_lines() -> None:
-    found = lines(with_report(compat=ALL))
+    found = lines(with_exporters(WORKED, *ALL))
 
     card = (
         'gpu="0",UUID="GPU-a",pci_bus_id="00000000:01:00.0",device="nvidia0",modelName="NVIDIA H100",'
@@ -160,6 +167,110 @@ def test_what_is_not_known_is_absent_in_every_dialect() -> None:
     )
 
     assert [*series(silent, *ALL)] == ["DCGM_FI_DEV_XID_ERRORS"]  # 0: no error came
+
+
+#: Makes a page of use, and prints which of the modules of exporters were loaded for it.
+SCRAPE = """
+import sys
+from support.used_views import WORKED, with_exporters
+from agent.http.usage.series import usage_page
+usage_page(with_exporters(WORKED, *sys.argv[1:]))
+print(*sorted(it for it in sys.modules if it.endswith(("_metrics", "node_usage", "usage.exporters"))))
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "modules"),
+    [
+        ((), []),
+        (
+            ("dcgm",),
+            [
+                "agent.http.usage.exporters",
+                "agent.vendor_api.node_usage",
+                "agent.vendors.nvidia.agent.dcgm_metrics",
+            ],
+        ),
+    ],
+)
+def test_only_what_is_switched_on_is_loaded(names: Sequence[str], modules: Sequence[str]) -> None:
+    paths = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRAPE, *names],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+
+    assert done.stdout.split() == modules
+
+
+# Exporters of other vendors
+
+
+def serving(exporters: Mapping[str, Sequence[Exporter]]) -> AgentStatus:
+    """A card of each of these vendors, which have these exporters, all switched on."""
+    devices = tuple(replace(listed(f"card-{name}", n), vendor=name) for n, name in enumerate(exporters))
+    cards = (structs.replace(CARD, vendor=name, usage=Usage(f"card-{name}")) for name in exporters)
+    status = structs.replace(
+        WORKED,
+        snapshot=replace(WORKED.snapshot, devices=devices),
+        vendors={
+            name: Vendor(name, "a.b:C", "a.com/x", lambda *_: ContainerEdits(), exporters=tuple(known))
+            for name, known in exporters.items()
+        },
+        exporters=frozenset(it.name for known in exporters.values() for it in known),
+        allocations=(),
+    )
+    return with_report(status, cards=tuple(cards), containers=())
+
+
+def acme_families(usage: NodeUsage) -> Iterator[MetricFamily]:
+    """One series of each card."""
+    named = [labels(("card",), (card.uuid,)) for card in usage.cards]
+    yield MetricFamily("acme_cards", "Cards.", [(it, 1) for it in named])
+
+
+def test_an_exporter_of_a_vendor_of_another_distribution_has_the_cards_of_that_vendor() -> None:
+    found = lines(serving({"acme": (Exporter("acme-exporter", acme_families),), "other": ()}))
+
+    assert [line for line in found if not line.startswith("xpu_")] == ['acme_cards{card="card-acme"} 1']
+
+
+def test_what_two_vendors_have_under_one_name_is_one_metric() -> None:
+    exporter = Exporter("acme-exporter", acme_families)
+    page = usage_page(serving({"acme": (exporter,), "other": (exporter,)})).decode()
+
+    assert page.count("# TYPE acme_cards gauge") == 1
+    assert page.endswith('acme_cards{card="card-acme"} 1\nacme_cards{card="card-other"} 1\n')
+
+
+def failing(usage: NodeUsage) -> Iterator[MetricFamily]:
+    yield MetricFamily("half", "Half.", [("", 1)])
+    raise KeyError("no such card")
+
+
+@pytest.mark.parametrize(
+    "families",
+    [
+        failing,
+        lambda usage: 5,
+        lambda usage: ["acme_cards 1"],
+        lambda usage: [MetricFamily("xpu_device_info", "Of the agent.", [("", 1)])],
+        lambda usage: [MetricFamily("process_cards", "Of the process.", [("", 1)])],
+        lambda usage: [MetricFamily("acme_cards", "Labels.", cast("Any", [(5, 1)]))],
+        lambda usage: [MetricFamily("two words", "A name.", [("", 1)])],
+        lambda usage: [MetricFamily("acme_cards", "Two\nlines", [("", 1)])],
+        lambda usage: [MetricFamily("acme_cards", "A value.", cast("Any", [("", "many")]))],
+        lambda usage: [MetricFamily("acme_cards", "No pair.", cast("Any", [5]))],
+    ],
+)
+def test_an_exporter_that_fails_costs_the_scrape_no_other_series(families: Any) -> None:
+    broken = serving({"acme": (Exporter("broken", families), Exporter("good", acme_families))})
+    good = serving({"acme": (Exporter("good", acme_families),)})
+
+    assert usage_page(broken) == usage_page(good)
 
 
 # dcgm
@@ -307,15 +418,8 @@ def test_no_scrape_has_a_series_twice(
         resources={SHARED: resource},
         allocations=tuple(allocated(it.pod, it.namespace, it.container, it.uuid) for it in uses),
     )
-    found = lines(
-        with_report(
-            status,
-            cards=tuple(structs.replace(CARD, usage=replace(CARD.usage, uuid=it)) for it in sorted(cards)),
-            containers=tuple(uses),
-            compat=ALL,
-        ),
-        most,
-    )
+    seen = tuple(structs.replace(CARD, usage=replace(CARD.usage, uuid=it)) for it in sorted(cards))
+    found = lines(with_exporters(with_report(status, cards=seen, containers=tuple(uses)), *ALL), most)
 
     names = [line.rpartition(" ")[0] for line in found]
     assert len({*names}) == len(names)

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from agent.http.label_values import MAX_LABEL_LENGTH, label_value
-
+#: Characters of a label's value, because Prometheus stores each value.
+MAX_LABEL_LENGTH = 128
 #: Nearly all values: they need neither an escape nor a bound.
 _PLAIN = re.compile(rf"[a-zA-Z0-9 ._:/=,-]{{0,{MAX_LABEL_LENGTH}}}")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
-    """One metric with its series: labels as `labels` writes them, and the value."""
+    """One metric with its series: labels as `labels` writes them, and the value.
+
+    `help` is one line. A family without series is left out of the page.
+    """
 
     name: str
     help: str
@@ -29,24 +33,21 @@ def labels(names: tuple[str, ...], values: Iterable[str]) -> str:
     return _template(names) % tuple(map(_escaped, values))
 
 
+def bounded_value(text: str) -> str:
+    """A label's value, bounded. A lone surrogate is escaped, because UTF-8 cannot encode it."""
+    value = text.encode("utf-8", "backslashreplace").decode()
+    if len(value) <= MAX_LABEL_LENGTH:
+        return value
+    # Two values with the same beginning must stay different.
+    return f"{value[: MAX_LABEL_LENGTH - 9]}…{zlib.crc32(value.encode()):08x}"
+
+
 @lru_cache(maxsize=64)
 def _template(names: tuple[str, ...]) -> str:
     return ",".join(f'{name}="%s"' for name in names)
 
 
-def page(families: Iterable[MetricFamily]) -> bytes:
-    """The families in Prometheus' text format 0.0.4; a family without series is left out."""
-    lines: list[str] = []
-    for family in families:
-        if family.series:
-            name = family.name
-            lines += (f"# HELP {name} {family.help}\n", f"# TYPE {name} {family.type}\n")
-            lines += [f"{name}{{{named}}} {value}\n" for named, value in family.series if named]
-            lines += [f"{name} {value}\n" for named, value in family.series if not named]
-    return "".join(lines).encode()
-
-
 def _escaped(value: str) -> str:
     if _PLAIN.fullmatch(value):
         return value
-    return label_value(value).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+    return bounded_value(value).replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

@@ -7,19 +7,16 @@ d5e5f51.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from msgspec import structs
-
-from agent.core.usage.usage_report import CardUse, ContainerUse
-from agent.core.usage.usage_series_rules import distinct
-from agent.http.foreign_units import mhz, mib, millijoules, percent
-from agent.http.joined_usage import JoinedUsage
-from agent.http.metric_families import MetricFamily, labels
 from agent.vendor_api.agent import DRIVER_VERSION, Device, Usage
+from agent.vendor_api.metric_families import MetricFamily, labels
+from agent.vendor_api.node_usage import ContainerUsage, NodeUsage, mib, percent
 
-#: Attributes of a slice as NVIDIA's plugin names them: the number of the GPU instance, and the profile.
-_INSTANCE, _PROFILE = "gi", "mig-profile"
+from ..shared.constants import GI, MIG_PROFILE
+
+Number = TypeVar("Number", int, float)
+
 _POD = ("pod", "namespace", "container")
 Value = float | None
 
@@ -36,14 +33,14 @@ _OF_BOARD: Mapping[str, tuple[str, Callable[[Usage], Value]]] = {
     "GPU_TEMP": ("GPU temperature (in C).", lambda it: it.temperature),
     "MEMORY_TEMP": ("Memory temperature (in C).", lambda it: it.memory_temperature),
     "POWER_USAGE": ("Power draw (in W).", lambda it: it.power),
-    "SM_CLOCK": ("SM clock frequency (in MHz).", lambda it: mhz(it.clock)),
-    "MEM_CLOCK": ("Memory clock frequency (in MHz).", lambda it: mhz(it.memory_clock)),
+    "SM_CLOCK": ("SM clock frequency (in MHz).", lambda it: _mhz(it.clock)),
+    "MEM_CLOCK": ("Memory clock frequency (in MHz).", lambda it: _mhz(it.memory_clock)),
     "XID_ERRORS": ("Value of the last XID error encountered.", lambda it: it.last_driver_error or 0),
 }
 _COUNTERS: Mapping[str, tuple[str, Callable[[Usage], Value]]] = {
     "TOTAL_ENERGY_CONSUMPTION": (
         "Total energy consumption since the driver was loaded (in mJ).",
-        lambda it: millijoules(it.energy),
+        lambda it: _millijoules(it.energy),
     ),
     "ECC_SBE_VOL_TOTAL": (
         "Total number of single-bit volatile ECC errors.",
@@ -56,25 +53,33 @@ _COUNTERS: Mapping[str, tuple[str, Callable[[Usage], Value]]] = {
 }
 
 
+class _Figures(NamedTuple):
+    """What one container uses of a card, or of all slices of a GPU instance."""
+
+    memory: int | None
+    utilization: float | None
+
+
 class _Row(NamedTuple):
     """A card, or a GPU instance with all its compute instances, which share its memory."""
 
     labels: str
     usage: Usage
-    #: The containers that have or use it, each once, with the labels that they add.
-    containers: Sequence[tuple[str, ContainerUse]]
+    #: The containers that have or use it, each once: the labels that they add, and their figures.
+    containers: Sequence[tuple[str, _Figures]]
     is_shared: bool
     is_board: bool
 
 
-def dcgm_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
+def dcgm_families(usage: NodeUsage) -> Iterator[MetricFamily]:
     """The series of all cards and slices, with the pod where exactly one container has the card.
 
-    On a shared card each container has its own utilisation and memory, as dcgm-exporter splits them; the
+    On a shared card each container has its own utilization and memory, as dcgm-exporter splits them; the
     other figures have no pod there.
     """
-    cut = usage.cut_cards
     rows = [*_rows(usage)]
+    known = (usage.devices.get(card.uuid) for card in usage.cards)
+    cut = {device.parent for device in known if device is not None}
     whole = [row for row in rows if row.usage.uuid not in cut]
     boards = [row for row in rows if row.is_board]
     help_ = "GPU utilization (in %)."
@@ -94,33 +99,41 @@ def dcgm_families(usage: JoinedUsage) -> Iterator[MetricFamily]:
     yield MetricFamily("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", help_, series)
 
 
-def _rows(usage: JoinedUsage) -> Iterator[_Row]:
-    groups: dict[tuple[str, str], list[CardUse]] = {}
-    for card in usage.report.cards:
-        if (known := usage.devices.get(card.usage.uuid)) is not None:
-            device = known.device
+def _rows(usage: NodeUsage) -> Iterator[_Row]:
+    containers_of: dict[str, list[ContainerUsage]] = {}
+    for use in usage.containers:
+        containers_of.setdefault(use.uuid, []).append(use)
+    groups: dict[tuple[str, str], list[Usage]] = {}
+    for card in usage.cards:
+        if (device := usage.devices.get(card.uuid)) is not None:
             groups.setdefault((device.parent or device.uuid, _instance(device)), []).append(card)
     for (_, instance), cards in groups.items():
-        uuids = [card.usage.uuid for card in cards]
-        uses = [use for uuid in uuids for use in usage.containers_of.get(uuid, ())]
-        # A process may be left of a pod of the same name, whose allocation is over.
-        containers = distinct(structs.replace(use, uuid=uuids[0], resource="") for use in uses)
-        device = usage.devices[uuids[0]].device
+        uuids = [card.uuid for card in cards]
+        by_container: dict[tuple[str, ...], list[ContainerUsage]] = {}
+        for use in (use for uuid in uuids for use in containers_of.get(uuid, ())):
+            by_container.setdefault((use.pod, use.namespace, use.container), []).append(use)
+        device = usage.devices[uuids[0]]
         yield _Row(
             _labels(usage, device, instance),
-            cards[0].usage,
-            [(usage.labels(_POD, (use.pod, use.namespace, use.container)), use) for use in containers],
-            len(containers) > 1 or any(map(usage.is_shared, uuids)),
+            cards[0],
+            [(usage.labels(_POD, names), _together(uses)) for names, uses in by_container.items()],
+            len(by_container) > 1 or not usage.shared.isdisjoint(uuids),
             device.parent is None,
         )
 
 
+def _together(uses: Sequence[ContainerUsage]) -> _Figures:
+    """The figures of one container. A sum is known where each part is."""
+    memory, busy = _sum([use.memory for use in uses]), _sum([use.utilization for use in uses])
+    return _Figures(memory, None if busy is None else min(1.0, busy))
+
+
 def _instance(device: Device) -> str:
     """The number of the GPU instance; empty of a card. Another slice stands for itself."""
-    return "" if device.parent is None else device.attributes.get(_INSTANCE) or device.uuid
+    return "" if device.parent is None else device.attributes.get(GI) or device.uuid
 
 
-def _labels(usage: JoinedUsage, device: Device, instance: str) -> str:
+def _labels(usage: NodeUsage, device: Device, instance: str) -> str:
     """The labels of a card, or those of a slice's card with the number and profile of the GPU instance."""
     index = str(device.index)
     named = {
@@ -132,7 +145,7 @@ def _labels(usage: JoinedUsage, device: Device, instance: str) -> str:
     }
     if device.parent is not None:
         # The profile of a compute instance begins with its own part: 1c.3g.40gb.
-        named["GPU_I_PROFILE"] = device.attributes.get(_PROFILE, "").rpartition("c.")[2]
+        named["GPU_I_PROFILE"] = device.attributes.get(MIG_PROFILE, "").rpartition("c.")[2]
         named["GPU_I_ID"] = instance
     driver = device.attributes.get(DRIVER_VERSION, "")
     named |= {"hostname": usage.node, "DCGM_FI_DRIVER_VERSION": driver}
@@ -154,13 +167,13 @@ def _free(usage: Usage) -> int | None:
 def _split(
     rows: Sequence[_Row],
     of_card: Callable[[Usage], Value],
-    of_container: Callable[[ContainerUse], Value],
+    of_container: Callable[[_Figures], Value],
 ) -> Sequence[tuple[str, float]]:
     """The figure of each container on shared cards, and of each other card."""
     series: list[tuple[str, float]] = []
     for row in rows:
         containers = row.containers if row.is_shared else ()
-        known = [(f"{row.labels},{pod}", of_container(use)) for pod, use in containers]
+        known = [(f"{row.labels},{pod}", of_container(figures)) for pod, figures in containers]
         of_containers = [(named, value) for named, value in known if value is not None]
         series += of_containers or _each((row,), of_card)
     return series
@@ -175,3 +188,16 @@ def _each(rows: Sequence[_Row], value: Callable[[Usage], Value]) -> Sequence[tup
 def _with_pod(row: _Row) -> str:
     is_alone = row.containers and not row.is_shared
     return f"{row.labels},{row.containers[0][0]}" if is_alone else row.labels
+
+
+def _sum(parts: Sequence[Number | None]) -> Number | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
+
+
+def _mhz(hertz: float | None) -> int | None:
+    return None if hertz is None else round(hertz / 1_000_000)
+
+
+def _millijoules(joules: float | None) -> int | None:
+    return None if joules is None else round(joules * 1000)

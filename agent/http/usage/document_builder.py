@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from agent.core.publishing.agent_status import AgentStatus
-from agent.core.publishing.allocated_shares import AllocatedShare, allocated_shares
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import CardUse, ContainerUse, ProcessUse, SamplingStatus, UsageReport
-from agent.http.document_parts import rounded, seconds_since
-from agent.http.usage_document import (
+from agent.http.shown_figures import rounded, seconds_since
+from agent.http.usage.joined_usage import JoinedUsage
+from agent.http.usage.usage_document import (
     ContainerHistory,
     UsageDocument,
     UsedCard,
@@ -32,10 +33,7 @@ def usage_document(
     history: Sequence[Named] = (),
 ) -> UsageDocument:
     """The use of all cards. `history` names the containers whose minutes are wanted."""
-    shares: dict[tuple[str, ...], AllocatedShare] = {
-        (share.namespace, share.pod, share.container, share.uuid, share.resource): share
-        for share in allocated_shares(status, report.sampled)
-    }
+    joined = JoinedUsage(status, report)
     histories = [*_histories(status.usage_history, history)]
     return UsageDocument(
         node=status.node,
@@ -43,8 +41,8 @@ def usage_document(
         interval_seconds=report.interval,
         sees_node_pids=report.sees_node_pids,
         sampling=tuple(_sampling(it, report) for it in report.sampling),
-        cards=tuple(_cards(status, report)),
-        containers=tuple(_container(it, shares, report.now) for it in report.containers),
+        cards=tuple(map(partial(_card, joined), report.cards)),
+        containers=tuple(map(partial(_container, joined), report.containers)),
         processes=tuple(map(_process, report.processes)) if with_processes else None,
         unknown=dict(report.unknown),
         history=tuple(histories[:MAX_HISTORIES]) if history else None,
@@ -64,30 +62,29 @@ def _sampling(sampling: SamplingStatus, report: UsageReport) -> VendorSampling:
     )
 
 
-def _cards(status: AgentStatus, report: UsageReport) -> Iterable[UsedCard]:
-    devices = {it.uuid: it.device for it in status.snapshot.devices}
-    for card in report.cards:
-        usage, device = card.usage, devices.get(card.usage.uuid)
-        yield UsedCard(
-            vendor=card.vendor,
-            uuid=usage.uuid,
-            index=device.index if device else None,
-            parent=card.parent,
-            slice=device.slice if device else None,
-            minor=device.minor if device else None,
-            pci=device.pci if device else None,
-            model=device.model if device else "",
-            memory_total_bytes=usage.memory_total,
-            memory_reserved_bytes=usage.memory_reserved,
-            memory_used_bytes=usage.memory_used,
-            **_figures(card),
-            ecc_errors=dict(usage.ecc_errors),
-            driver_errors=dict(usage.driver_errors),
-            last_driver_error=usage.last_driver_error,
-            unattributed_bytes={str(kind): count for kind, count in card.unattributed.items()},
-            overcounted_bytes=card.overcounted,
-            in_slices_bytes=card.in_slices,
-        )
+def _card(joined: JoinedUsage, card: CardUse) -> UsedCard:
+    usage, known = card.usage, joined.devices.get(card.usage.uuid)
+    device = known.device if known else None
+    return UsedCard(
+        vendor=card.vendor,
+        uuid=usage.uuid,
+        index=device.index if device else None,
+        parent=card.parent,
+        slice=device.slice if device else None,
+        minor=device.minor if device else None,
+        pci=device.pci if device else None,
+        model=device.model if device else "",
+        memory_total_bytes=usage.memory_total,
+        memory_reserved_bytes=usage.memory_reserved,
+        memory_used_bytes=usage.memory_used,
+        **_figures(card),
+        ecc_errors=dict(usage.ecc_errors),
+        driver_errors=dict(usage.driver_errors),
+        last_driver_error=usage.last_driver_error,
+        unattributed_bytes={str(kind): count for kind, count in card.unattributed.items()},
+        overcounted_bytes=card.overcounted,
+        in_slices_bytes=card.in_slices,
+    )
 
 
 def _figures(card: CardUse) -> dict[str, float | None]:
@@ -108,10 +105,8 @@ def _figures(card: CardUse) -> dict[str, float | None]:
     return {name: rounded(value) for name, value in figures.items()}
 
 
-def _container(
-    use: ContainerUse, shares: Mapping[tuple[str, ...], AllocatedShare], now: float
-) -> UsingContainer:
-    share = shares.get((use.namespace, use.pod, use.container, use.uuid, use.resource))
+def _container(joined: JoinedUsage, use: ContainerUse) -> UsingContainer:
+    share = joined.share_of(use)
     return UsingContainer(
         namespace=use.namespace,
         pod=use.pod,
@@ -126,7 +121,7 @@ def _container(
         memory_limit_bytes=use.memory_limit,
         compute_limit=rounded(use.compute_limit),
         active_at=rounded(use.active_at),
-        idle_seconds=seconds_since(use.active_at, now),
+        idle_seconds=seconds_since(use.active_at, joined.report.now),
         share=share.share if share else "",
         limits=str(share.limits) if share else "",
     )

@@ -9,16 +9,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from http_views import EMPTY, HOSTILE, VIEW, as_text, document_of, hostile
 from msgspec import structs
+from support.http_views import EMPTY, HOSTILE, VIEW, as_text, document_of, hostile
 from support.used_views import CARD, NOW, REPORT, SHARED, WORKED, allocated, used, with_report
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import SamplingStatus
 from agent.http.answer_cache import AnswerCache
 from agent.http.routes import Audience, answer, canonical
-from agent.http.usage_answer import usage_answer
-from agent.http.usage_document import UsageDocument, decode
+from agent.http.usage.usage_answer import usage_answer
+from agent.http.usage.usage_document import UsageDocument, decode
 
 KEY = ("a", "infer-0", "main", "GPU-a")
 
