@@ -232,9 +232,12 @@ async def test_a_defect_costs_the_sample_and_not_the_agent(node: Node) -> None:
 async def test_a_defect_in_what_follows_a_sample_is_said_of_its_vendor(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def defective(*of: Any) -> Accounts:
+        raise KeyError("a pod")
+
     node.vendors["acme"] = Vendor()
     with monkeypatch.context() as defect, capture_logs() as logs:
-        defect.setattr(current_accounts, "accounts", lambda *_: {}["a pod"])
+        defect.setattr(current_accounts, "accounts", defective)
         await node.round()
     assert node.status.error == "acme: a defect of the agent: KeyError: 'a pod'"
     assert [it["vendor"] for it in logs if it.get("exc_info")] == ["acme"]
