@@ -15,7 +15,7 @@ from core.usage.cards_in_use import CARD, GIB, OTHER_CARD, card, held, moment, p
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.config import Config, IdleSettings, UsageSettings
+from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import SamplingEnded, VendorTimeout
 from agent.core.model import VendorState
@@ -57,7 +57,7 @@ class Node:
         self.now = NOON
         self.vendors: dict[str, Vendor] = {}
         self.promises: Promises = moment()
-        self.config = Config(usage=UsageSettings(enabled=True))
+        self.config = Config(usage=UsageSettings(enabled=True), metrics=MetricsSettings(("dcgm",)))
         self.logs: tuple[str, ...] = ()
         self.logs_read = 0
         self.sampler = UsageSampler(
@@ -127,7 +127,7 @@ async def test_a_sample_shows_each_containers_use_with_the_time_of_the_sample(no
     assert node.status == SamplingStatus("acme", NOON + 5, tells_processes=True)
     report = node.sampler.report()
     assert [(it.pid, it.name, it.pod) for it in report.processes] == [(7, "python3", "p")]
-    assert report.interval == 5.0
+    assert (report.interval, report.compat) == (5.0, frozenset({"dcgm"}))
     node.now += 2
     assert node.sampler.report().now == NOON + 7
 
@@ -232,9 +232,12 @@ async def test_a_defect_costs_the_sample_and_not_the_agent(node: Node) -> None:
 async def test_a_defect_in_what_follows_a_sample_is_said_of_its_vendor(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def defective(*of: Any) -> Accounts:
+        raise KeyError("a pod")
+
     node.vendors["acme"] = Vendor()
     with monkeypatch.context() as defect, capture_logs() as logs:
-        defect.setattr(current_accounts, "accounts", lambda *_: dict[str, str]()["a pod"])
+        defect.setattr(current_accounts, "accounts", defective)
         await node.round()
     assert node.status.error == "acme: a defect of the agent: KeyError: 'a pod'"
     assert [it["vendor"] for it in logs if it.get("exc_info")] == ["acme"]
