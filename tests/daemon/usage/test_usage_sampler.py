@@ -15,7 +15,7 @@ from core.usage.cards_in_use import CARD, GIB, OTHER_CARD, card, held, moment, p
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
-from agent.config import Config, IdleSettings, MetricsSettings, UsageSettings
+from agent.config import Config, IdleSettings, UsageSettings
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.errors import SamplingEnded, VendorTimeout
 from agent.core.model import VendorState
@@ -57,7 +57,7 @@ class Node:
         self.now = NOON
         self.vendors: dict[str, Vendor] = {}
         self.promises: Promises = moment()
-        self.config = Config(usage=UsageSettings(enabled=True), metrics=MetricsSettings(("dcgm",)))
+        self.config = Config(usage=UsageSettings(enabled=True))
         self.logs: tuple[str, ...] = ()
         self.logs_read = 0
         self.sampler = UsageSampler(
@@ -127,7 +127,7 @@ async def test_a_sample_shows_each_containers_use_with_the_time_of_the_sample(no
     assert node.status == SamplingStatus("acme", NOON + 5, tells_processes=True)
     report = node.sampler.report()
     assert [(it.pid, it.name, it.pod) for it in report.processes] == [(7, "python3", "p")]
-    assert (report.interval, report.compat) == (5.0, frozenset({"dcgm"}))
+    assert report.interval == 5.0
     node.now += 2
     assert node.sampler.report().now == NOON + 7
 
