@@ -109,7 +109,8 @@ def _is_usable(family: object) -> bool:
         and not family.name.startswith(_TAKEN)
         and "\n" not in family.help
         and family.type in ("gauge", "counter")
-        and all(isinstance(named, str) and isinstance(value, int | float) for named, value in family.series)
+        and {type(named) for named, _ in family.series} <= {str}
+        and {type(value) for _, value in family.series} <= {int, float, bool}
     )
 
 

@@ -124,6 +124,8 @@ def _rows(usage: NodeUsage) -> Iterator[_Row]:
 
 def _together(uses: Sequence[ContainerUsage]) -> _Figures:
     """The figures of one container. A sum is known where each part is."""
+    if len(uses) == 1:  # nearly all
+        return _Figures(uses[0].memory, uses[0].utilization)
     memory, busy = _sum([use.memory for use in uses]), _sum([use.utilization for use in uses])
     return _Figures(memory, None if busy is None else min(1.0, busy))
 

@@ -54,11 +54,14 @@ def _cores(usage: NodeUsage, cards: Cards) -> Sequence[Value]:
 
 def _memory(usage: NodeUsage, cards: Cards) -> Sequence[Value]:
     """The granted memory in MiB: the card's for a whole one."""
-    totals = {card.uuid: card.memory_total for card in usage.cards}
     return [
-        mib(use.memory_limit if use.uuid in usage.shared else use.memory_limit or totals.get(use.uuid))
+        mib(use.memory_limit if use.uuid in usage.shared else use.memory_limit or _total(usage, use.uuid))
         for _, use in cards
     ]
+
+
+def _total(usage: NodeUsage, uuid: str) -> int | None:
+    return next((card.memory_total for card in usage.cards if card.uuid == uuid), None)
 
 
 def _used(named: str, label: str, figures: Sequence[tuple[int, Value]]) -> Sequence[tuple[str, float]]:
