@@ -25,7 +25,7 @@ class IdleTimes:
         """Note the use at one moment. A container that was not seen before counts as active until then.
 
         `holders`: pod uid and container of each allocation in use. A holder keeps its time while its
-        utilisation is not known, or nothing of it is.
+        utilization is not known, or nothing of it is.
         """
         seen = {place: last for place, last in self._active_at.items() if place[:2] in holders}
         for use in containers:
@@ -35,7 +35,7 @@ class IdleTimes:
         self._active_at = seen
 
     def timed(self, containers: Iterable[ContainerUse]) -> Sequence[ContainerUse]:
-        """The same containers with their times; a container without known utilisation has no time."""
+        """The same containers with their times; a container without known utilization has no time."""
         return [self._timed(use) for use in containers]
 
     def _timed(self, use: ContainerUse) -> ContainerUse:

@@ -14,14 +14,14 @@ from agent.core.usage.usage_report import ContainerUse
 MINUTES = 24 * 60
 #: How many histories are kept, each of one container on one card: 2.3 MB where all are a day long.
 MAX_HISTORIES = 256
-#: Bytes of one step of the kept memory, and parts of the kept utilisation in 1.
+#: Bytes of one step of the kept memory, and parts of the kept utilization in 1.
 MEMORY_STEP = 1024
 UTILIZATION_STEPS = 10_000
 
 #: Namespace, pod, container and the uuid of the card or slice. The container is empty where only the pod is
 #: known.
 Key = tuple[str, str, str, str]
-#: Unix minute, and what was used in it: the most memory in bytes, and the mean utilisation from 0 to 1. None:
+#: Unix minute, and what was used in it: the most memory in bytes, and the mean utilization from 0 to 1. None:
 #: not known.
 Minute = tuple[int, int | None, float | None]
 
@@ -104,7 +104,7 @@ class _Minutes:
         self.first = first
         self.memory = array("I")
         self.utilization = array("H")
-        #: The sum and number of the utilisations of the last minute, for the mean.
+        #: The sum and number of the utilizations of the last minute, for the mean.
         self.total, self.count = 0.0, 0
 
     @classmethod

@@ -68,7 +68,7 @@ class ContainerUse(Struct, frozen=True):
     memory_limit: int | None = None
     compute_limit: float | None = None
     #: When the container last used the card, in Unix seconds; at first, when it was first seen. None where
-    #: utilisation is not known.
+    #: utilization is not known.
     active_at: float | None = None
 
 
