@@ -10,7 +10,7 @@ from __future__ import annotations  # noqa: I001 - one list of the names of the 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from agent.vendor_api.backend import (
     DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
@@ -70,7 +70,9 @@ class SettingsWarning:
 
 
 IdForm = Literal["uuid", "minor", "short"]
-Policy = Literal["distributed", "packed", "aligned"]
+Policy = Literal["distributed", "packed", "aligned", "gpu-manager"]
+#: By the tree of the cards, as the program does whose name the config has for this policy.
+BY_TREE: Final = "gpu-manager"
 Placement = Literal["local", "claim", "auto"]
 Modes = Literal["fixed", "dynamic"]
 

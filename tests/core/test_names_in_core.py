@@ -57,6 +57,7 @@ KEPT = {
     "http/metric_texts.py: node's Device",
     "http/metrics.py: Koord",
     "http/usage_metrics.py: NVIDIA",
+    "vendor_api/agent.py: gpu-manager",
 }
 
 
