@@ -43,6 +43,8 @@ _LEVELS: Mapping[Distance, Level] = {
 
 #: A level, and the cards that are joined there: a bit for each card.
 _Group = tuple[Level, int]
+#: The groups of each level, oldest first; the nearest level first.
+_Groups = Sequence[tuple[Level, Sequence[int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,44 +104,59 @@ def topology_tree(topology: Topology, uuids: Iterable[str]) -> TopologyTree:
         group = (Level.CARD, 1 << place)
         while group != root:
             above = _above(group, groups) or root
+            if group in below[above]:
+                break
             below[above].add(group)
             group = above
     return TopologyTree(cards, _node(root, below))
 
 
 def _node(group: _Group, below: Mapping[_Group, Collection[_Group]]) -> TreeNode:
-    children = (_node(it, below) for it in below.get(group, ()))
-    return TreeNode(*group, tuple(sorted(children, key=lambda it: (it.first, it.members))))
+    children = [_node(it, below) for it in below.get(group, ())]
+    children.sort(key=lambda node: (node.first, node.members))
+    return TreeNode(*group, tuple(children))
 
 
-def _above(group: _Group, groups: Mapping[Level, Sequence[int]]) -> _Group | None:
+def _above(group: _Group, groups: _Groups) -> _Group | None:
     """The nearest group above that shares a card with this one, and of several at a level the oldest."""
     level, members = group
-    above = ((it, others) for it in Level if it > level for others in groups.get(it, ()))
-    return next((it for it in above if it[1] & members), None)
+    for above, known in groups:
+        if above > level:
+            for others in known:
+                if others & members:
+                    return above, others
+    return None
 
 
-def _joined(levels: Iterable[tuple[Level, int]]) -> Mapping[Level, Sequence[int]]:
+def _joined(levels: Iterable[tuple[Level, int]]) -> _Groups:
     """The groups of each level: a pair joins the oldest group that has one of both cards."""
     groups: dict[Level, list[int]] = defaultdict(list)
     for level, pair in levels:
         known = groups[level]
-        place = next((place for place, members in enumerate(known) if members & pair), None)
-        if place is None:
-            known.append(pair)
+        for place, members in enumerate(known):
+            if members & pair:
+                known[place] |= pair
+                break
         else:
-            known[place] |= pair
-    return groups
+            known.append(pair)
+    return sorted(groups.items())
 
 
 def _levels(topology: Topology, cards: Sequence[str]) -> Iterator[tuple[Level, int]]:
-    """The level of each pair that has one, in the order of the cards, with the bits of the pair."""
+    """The level of each pair that has one, in the order of the cards, with the bits of the pair.
+
+    A link that only one side reports counts for both.
+    """
     devices = topology.devices
     own = [devices[it].parent or it if it in devices else it for it in cards]
     reach = {uuid: _reach(devices[uuid].links) if uuid in devices else {} for uuid in own}
     for left, right in combinations(range(len(cards)), 2):
         here, there = own[left], own[right]
-        level = Level.LANES if here == there else _nearer(reach[here].get(there), reach[there].get(here))
+        level, back = reach[here].get(there), reach[there].get(here)
+        if here == there:
+            level = Level.LANES
+        elif level is None or (back is not None and back < level):
+            level = back
         if level is not None:
             yield level, 1 << left | 1 << right
 
@@ -150,8 +167,3 @@ def _reach(links: Iterable[Link]) -> Mapping[str, Level]:
         link.peer: Level.LANES if link.lanes and link.distance is Distance.BOARD else _LEVELS[link.distance]
         for link in links
     }
-
-
-def _nearer(one: Level | None, other: Level | None) -> Level | None:
-    """The level of a pair; a link that only one side reports counts for both."""
-    return min((it for it in (one, other) if it is not None), default=None)
