@@ -172,6 +172,7 @@ ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping
 CardsOfAnswer = Callable[[ContainerEdits, Sequence[Device]], Sequence[str] | None]
 CountedCards = Callable[[Sequence[ResourceRule], Sequence[Device]], Sequence[CountedCard]]
 Libraries = Callable[[], Sequence[str]]
+TopologyText = Callable[[str], Sequence[Device]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,6 +427,9 @@ class Vendor:
     named_formats: tuple[FormatOf, ...] = ()
     #: Checks of `xpu-agent doctor` for nodes with the vendor's cards, made after the checks of `Host.parts`.
     checks: tuple[VendorCheck, ...] = ()
+    #: The cards with their links that the output of the vendor's own tool shows, for `xpu-agent config check
+    #: --topology`. Raises ValueError with line and column where the text is another one.
+    topology_text: TopologyText | None = None
 
     def prepares(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `Backend.prepare` makes."""

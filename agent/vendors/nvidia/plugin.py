@@ -19,6 +19,7 @@ from .agent.offering import check_rules, offering
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.plugin_flags import FLAG_GROUP
 from .agent.replaced_plugins import cards_of_answer
+from .agent.topology_matrix import cards_of_matrix
 from .shared import library_places
 
 #: Files of the loaded driver; the last one is WSL's.
@@ -65,4 +66,5 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             devices_variable=VISIBLE_DEVICES,
             environment=("CUDA_", "NVIDIA_"),
         ),
+        topology_text=cards_of_matrix,
     )
