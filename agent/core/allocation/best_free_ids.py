@@ -10,10 +10,8 @@ from functools import partial
 from itertools import accumulate
 from operator import add, itemgetter
 
-from agent.core.allocation.tree_choice import whole_cards
 from agent.core.devices.memory_units import on_one_card
 from agent.core.devices.topology import Topology
-from agent.core.devices.topology_tree import topology_tree
 from agent.core.model import Resource
 from agent.vendor_api.agent import BY_TREE
 
@@ -145,6 +143,10 @@ def _choose_by_tree(
     resource: Resource, topology: Topology, free: Sequence[str], held: Sequence[str], count: int
 ) -> list[str]:
     """The free cards that the tree of the resource's cards offers beside the held cards."""
+    # An agent without the policy starts without the tree.
+    from agent.core.allocation.tree_choice import whole_cards
+    from agent.core.devices.topology_tree import topology_tree
+
     tree = topology_tree(topology, (card.uuid for card in resource.cards))
     required = [card for card in held if card in tree.cards]
     chosen = whole_cards(tree, free, len(required) + count, required)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from agent.vendor_api.agent import Host, NodeFacts, Offers, ReplacedPlugins, Settings, Signs, Vendor
+from agent.vendor_api.agent import Device, Host, NodeFacts, Offers, ReplacedPlugins, Settings, Signs, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
@@ -19,7 +19,6 @@ from .agent.offering import check_rules, offering
 from .agent.options import DEFAULTS, SETTINGS, Options
 from .agent.plugin_flags import FLAG_GROUP
 from .agent.replaced_plugins import cards_of_answer
-from .agent.topology_matrix import cards_of_matrix
 from .shared import library_places
 
 #: Files of the loaded driver; the last one is WSL's.
@@ -66,5 +65,12 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             devices_variable=VISIBLE_DEVICES,
             environment=("CUDA_", "NVIDIA_"),
         ),
-        topology_text=cards_of_matrix,
+        topology_text=topology_text,
     )
+
+
+def topology_text(text: str) -> Sequence[Device]:
+    """The cards in the output of `nvidia-smi topo -m`; ValueError for other texts."""
+    from .agent.topology_matrix import cards_of_matrix  # no agent reads such a text
+
+    return cards_of_matrix(text)
