@@ -96,11 +96,11 @@ def cards_in_file(config: Config, path: Path) -> tuple[Vendor, Sequence[Device]]
 def placements(config: Config, vendor: Vendor, cards: Sequence[Device]) -> Iterator[str]:
     """A sentence for each request that is not larger than the number of cards, on a node without pods."""
     snapshot = _snapshot({vendor.name: cards})
-    index = {it.uuid: it.index for it in cards}
+    near, index = topology(snapshot), {it.uuid: it.index for it in cards}
     for resource in _planned(OfferedResources([vendor_rules(vendor, config)]).of(snapshot), snapshot):
         ids = [device_id for card in resource.cards for device_id in card]
         for size in range(1, min(len(resource.cards), len(ids)) + 1):
-            chosen = prefer(resource, ids, [], size, topology(snapshot))
+            chosen = prefer(resource, ids, [], size, near)
             got = Counter(index[card.uuid] for card in resource.cards_of(chosen) if card is not None)
             shown = ", ".join(str(it) if count == 1 else f"{it} ({count} IDs)" for it, count in got.items())
             yield f"{resource.name}, request of {size}: {f'cards {shown}' if shown else 'any card'}"
