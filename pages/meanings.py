@@ -159,7 +159,8 @@ MEANINGS: Mapping[str, str] = {
     ),
     "vendors.NAME.resources.policy": (
         "Which cards a request gets first: `distributed` (least used), `packed` (most used), `aligned` (best "
-        "connected). Without it the vendor's way; units of memory then go where they fit best."
+        "connected), `gpu-manager` ([by the tree of the links](#the-policy-gpu-manager)). Without it the "
+        "vendor's way; units of memory then go where they fit best."
     ),
     "vendors.NAME.resources.placement": (
         "What chooses the card: `local`, the kubelet and this agent; `claim`, a scheduler, and a pod for "

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .common_arguments import REFUSED, configuration, given_by, node_labels, node_name_of, tell, warn
 from .parser import Verbs
+
+if TYPE_CHECKING:
+    from agent.config import Config
 
 
 def add(verbs: Verbs) -> None:
@@ -22,6 +28,13 @@ def add(verbs: Verbs) -> None:
         metavar="NxSIZE",
         help="also print how many device IDs the config makes of such cards, as 8x48GiB or 4x16GiB,4x32GiB; "
         "exit 1 where the list is too long for the kubelet",
+    )
+    check.add_argument(
+        "--topology",
+        type=Path,
+        metavar="FILE",
+        help="also print the tree of the cards in FILE, the output of their vendor's tool, and which of the "
+        "cards requests get while the node has no pods",
     )
     check.set_defaults(verb=config_check)
 
@@ -46,6 +59,7 @@ def config_check(args: argparse.Namespace) -> int:
     except ConfigError as refusal:
         tell(str(refusal))
         return REFUSED
+    foreseen_places = [*_placements(config, args.topology)] if args.topology is not None else []
     if missing := config.asks - labels.keys():
         warn(f"this is for a Node without {', '.join(sorted(missing))}; give --node-label KEY=VALUE")
     for warning in config.warnings:
@@ -54,6 +68,8 @@ def config_check(args: argparse.Namespace) -> int:
     for note in elsewhere(config, found.source):
         print(f"# {note}")
     print(to_yaml(complete_config(config)), end="")
+    for line in foreseen_places:
+        print(f"# {line}")
     lacking = [f"{it} (the agent serves the rest, and is not ready)" for it in unserved_sentences(config)]
     foreseen = [
         *((it, False) for it in lacking),
@@ -65,3 +81,18 @@ def config_check(args: argparse.Namespace) -> int:
         else:
             tell(sentence)
     return 0 if all(fits for _, fits in foreseen) else REFUSED
+
+
+def _placements(config: Config, path: Path) -> Iterator[str]:
+    """The tree of the cards in the file, and which of them requests get."""
+    from agent.core.devices.topology import Topology
+    from agent.core.devices.topology_tree import topology_tree
+    from agent.daemon.config_forecast import cards_in_file, placements
+
+    from .card_tree import card_tree
+
+    vendor, cards = cards_in_file(config, path)
+    devices = {it.uuid: it for it in cards}
+    tree = topology_tree(Topology(devices), devices)
+    yield from card_tree(tree, {uuid: it.index for uuid, it in devices.items()})
+    yield from placements(config, vendor, cards)

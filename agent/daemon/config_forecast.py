@@ -1,25 +1,33 @@
-"""What a config makes of given cards: how many device IDs, and whether the kubelet takes their list."""
+"""What a config makes of given cards: device IDs, whether the kubelet takes their list, and placements."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from agent.config import Config
 from agent.config.schema import size_of
+from agent.core.allocation.best_free_ids import prefer
 from agent.core.devices.cards_of_resources import Offer
 from agent.core.devices.ids_in_use import ResourceUsage
 from agent.core.devices.memory_units import counted_in
 from agent.core.devices.offers import OfferedResources, VendorRules
 from agent.core.devices.plan import plan
+from agent.core.devices.topology import topology
 from agent.core.devices.unit_changes import UnitPlan, plan_units
 from agent.core.errors import UsageError
 from agent.core.model import DeviceStatus, Health, NodeSnapshot, Resource, VendorState, VendorStatus
+from agent.daemon.vendor_config import vendor_rules, wanted_plugins
+from agent.host import files
 from agent.kubelet.device_list import KUBELET_RECEIVE_LIMIT, list_size, too_long
-from agent.vendor_api.agent import Device, State
+from agent.vendor_api.agent import Device, State, Vendor
 
 #: More cards than any node has.
 MAX_CARDS = 1024
+#: Bytes of a text with the links of that many cards.
+MAX_TEXT = 1 << 20
 _CARDS = re.compile(r"([0-9]{1,4})x([0-9A-Za-z. ]*[A-Za-z])")
 
 
@@ -59,6 +67,43 @@ def forecast(
         for resource in _planned(offers, snapshot):
             refusal = too_long(resource)
             yield (str(refusal), False) if refusal else (_sentence(resource), True)
+
+
+def cards_in_file(config: Config, path: Path) -> tuple[Vendor, Sequence[Device]]:
+    """The cards and links in the output of the tool of a vendor that the config wants, and that vendor.
+
+    Raises:
+        UsageError: The file cannot be read, or is no such output; with line and column.
+    """
+    try:
+        text = files.read(path, MAX_TEXT, devices=True)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise UsageError(f"--topology: {path} cannot be read: {why}") from error
+    if len(text) > MAX_TEXT:
+        raise UsageError(f"--topology: {path} is larger than {MAX_TEXT} bytes")
+    refusal = "no vendor of the config reads such a file"
+    for vendor in (it.vendor for it in wanted_plugins(config)):
+        if vendor is None or vendor.topology_text is None:
+            continue
+        try:
+            return vendor, vendor.topology_text(text.decode(errors="replace"))
+        except ValueError as error:
+            refusal = str(error)
+    raise UsageError(f"--topology: {path}: {refusal}")
+
+
+def placements(config: Config, vendor: Vendor, cards: Sequence[Device]) -> Iterator[str]:
+    """A sentence for each request that is not larger than the number of cards, on a node without pods."""
+    snapshot = _snapshot({vendor.name: cards})
+    near, index = topology(snapshot), {it.uuid: it.index for it in cards}
+    for resource in _planned(OfferedResources([vendor_rules(vendor, config)]).of(snapshot), snapshot):
+        ids = [device_id for card in resource.cards for device_id in card]
+        for size in range(1, min(len(resource.cards), len(ids)) + 1):
+            chosen = prefer(resource, ids, [], size, near)
+            got = Counter(index[card.uuid] for card in resource.cards_of(chosen) if card is not None)
+            shown = ", ".join(str(it) if count == 1 else f"{it} ({count} IDs)" for it, count in got.items())
+            yield f"{resource.name}, request of {size}: {f'cards {shown}' if shown else 'any card'}"
 
 
 def lacking(rules: Sequence[VendorRules], found: Mapping[str, Sequence[Device]]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations  # noqa: I001 - one list of the names of the 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from agent.vendor_api.backend import (
     DRIVER_NOT_LOADED as DRIVER_NOT_LOADED,
@@ -74,7 +74,9 @@ class SettingsWarning:
 
 
 IdForm = Literal["uuid", "minor", "short"]
-Policy = Literal["distributed", "packed", "aligned"]
+Policy = Literal["distributed", "packed", "aligned", "gpu-manager"]
+#: By the tree of the cards, as the program does whose name the config has for this policy.
+BY_TREE: Final = "gpu-manager"
 Placement = Literal["local", "claim", "auto"]
 Modes = Literal["fixed", "dynamic"]
 
@@ -174,6 +176,7 @@ ExtendedResources = Callable[[Sequence[ResourceRule], Sequence[Device]], Mapping
 CardsOfAnswer = Callable[[ContainerEdits, Sequence[Device]], Sequence[str] | None]
 CountedCards = Callable[[Sequence[ResourceRule], Sequence[Device]], Sequence[CountedCard]]
 Libraries = Callable[[], Sequence[str]]
+TopologyText = Callable[[str], Sequence[Device]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +434,9 @@ class Vendor:
     exporters: tuple[Exporter | ExporterOf, ...] = ()
     #: Checks of `xpu-agent doctor` for nodes with the vendor's cards, made after the checks of `Host.parts`.
     checks: tuple[VendorCheck, ...] = ()
+    #: The cards with their links that the output of the vendor's own tool shows, for `xpu-agent config check
+    #: --topology`. Raises ValueError with line and column where the text is another one.
+    topology_text: TopologyText | None = None
 
     def prepares(self, resource: str) -> bool:
         """Whether the resource's containers need hardware that `Backend.prepare` makes."""

@@ -287,6 +287,84 @@ def test_config_check_refuses_cards_that_are_none(
     assert f"--cards: '{cards}' is no number of cards and their memory" in capsys.readouterr().err
 
 
+SEVEN_CARDS = Path(__file__).parents[1] / "vendors/data/nvidia-topo-seven-p40.txt"
+
+
+def test_config_check_shows_the_tree_of_a_vendors_tool_and_which_cards_requests_get(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("vendors: {nvidia: {resources: [{name: nvidia.com/gpu, policy: gpu-manager}]}}")
+
+    assert main(["config", "check", "--config", str(config), "--topology", str(SEVEN_CARDS)]) == 0
+
+    out = capsys.readouterr().out
+    assert yaml.safe_load(out)["vendors"]["nvidia"]["resources"][0]["policy"] == "gpu-manager"
+    assert [it for it in out.splitlines() if it.startswith("# ")][1:] == [
+        "# node: 7",
+        "# |-- host bridge: 7",
+        "# |   |-- one switch: 3",
+        *(f"# |   |   |-- card {card}" for card in (0, 1, 2)),
+        "# |   |-- one switch: 4",
+        *(f"# |   |   |-- card {card}" for card in (3, 4, 5, 6)),
+        "# nvidia.com/gpu, request of 1: cards 0",
+        "# nvidia.com/gpu, request of 2: cards 0, 1",
+        "# nvidia.com/gpu, request of 3: cards 0, 1, 2",
+        "# nvidia.com/gpu, request of 4: cards 3, 4, 5, 6",
+        "# nvidia.com/gpu, request of 5: cards 0, 1, 2, 3, 4",
+        "# nvidia.com/gpu, request of 6: cards 0, 1, 2, 3, 4, 5",
+        "# nvidia.com/gpu, request of 7: cards 0, 1, 2, 3, 4, 5, 6",
+    ]
+
+
+def test_config_check_shows_how_many_shares_of_each_card_a_request_gets(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = "{name: a.com/b, devices: [0, 1], sharing: {kind: replicas, replicas: 2}, policy: gpu-manager}"
+    config.write_text(f"vendors: {{nvidia: {{resources: [{rule}]}}}}")
+
+    assert main(["config", "check", "--config", str(config), "--topology", str(SEVEN_CARDS)]) == 0
+
+    out = capsys.readouterr().out
+    assert "# a.com/b, request of 1: cards 0\n# a.com/b, request of 2: cards 0 (2 IDs)\n" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "line 1, column 1: no line begins with GPU0"),
+        (" GPU0 GPU1\nGPU0 X \x1b]0;bad\x07\n", "line 2, column 8: "),
+        ("x" * (1 << 20) + "xx", "is larger than 1048576 bytes"),
+    ],
+)
+def test_config_check_refuses_a_topology_that_is_none(
+    text: str, expected: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "topo.txt"
+    file.write_text(text)
+    config.write_text("vendors: {nvidia: {}}")
+
+    assert main(["config", "check", "--config", str(config), "--topology", str(file)]) == MISUSED
+
+    told = capsys.readouterr().err
+    assert f"--topology: {file}" in told
+    assert expected in told
+    assert "\x1b" not in told
+
+
+def test_config_check_refuses_a_topology_that_cannot_be_read_or_that_no_vendor_of_the_config_knows(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("vendors: {nvidia: {enabled: false}}")
+
+    for path, why in (
+        (tmp_path, "a directory"),
+        (tmp_path / "none", "No such file"),
+        (SEVEN_CARDS, "no vendor"),
+    ):
+        assert main(["config", "check", "--config", str(config), "--topology", str(path)]) == MISUSED
+        assert why in capsys.readouterr().err
+
+
 def test_config_check_refuses_a_label_that_is_none(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "check", "--config", str(config), "--node-label", "pool"]) == MISUSED
     assert "--node-label: found 'pool', write KEY=VALUE" in capsys.readouterr().err

@@ -43,6 +43,7 @@ KEPT = {
     "http/metric_texts.py: koord",
     "http/metric_texts.py: node's Device",
     "http/metrics.py: Koord",
+    "vendor_api/agent.py: gpu-manager",
 }
 
 

@@ -96,6 +96,29 @@ async def test_where_packing_is_wanted_replicas_of_one_card_are_used_up_first(no
     assert await node.cards_of(first) == await node.cards_of(second)
 
 
+async def test_by_the_tree_single_cards_empty_one_group_and_two_cards_are_of_the_other(node: Node) -> None:
+    await node.start(whole(XPU, policy="gpu-manager"))
+    await node.counts({XPU: (4, 4)})
+    await node.until(lambda it: all(status.device.links for status in it.snapshot.devices))
+
+    singles = [await node.cards_of(await node.admit(f"single-{n}", {XPU: 1})) for n in range(2)]
+    pair = await node.cards_of(await node.admit("pair", {XPU: 2}))
+
+    assert singles == [{uuid} for uuid in node.cards.uuids[:2]]
+    assert pair == {*node.cards.uuids[2:]}
+
+
+async def test_by_the_tree_replicas_fill_the_fullest_card_with_enough_of_them(node: Node) -> None:
+    await node.start(shared(XPU, 3, policy="gpu-manager"))
+    await node.counts({XPU: (12, 12)})
+
+    found = [
+        await node.cards_of(await node.admit(f"pod-{n}", {XPU: size})) for n, size in enumerate((1, 3, 2))
+    ]
+
+    assert found == [{node.cards.uuids[0]}, {node.cards.uuids[1]}, {node.cards.uuids[0]}]
+
+
 async def test_a_request_for_more_than_one_replica_is_refused_where_the_rule_says_so(node: Node) -> None:
     await node.start({**shared(XPU, 2), "sharing": {**FAIL_ABOVE_ONE, "replicas": 2}})
     await node.counts({XPU: (8, 8)})

@@ -6,12 +6,14 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import add, itemgetter
 
 from agent.core.devices.memory_units import on_one_card
 from agent.core.devices.topology import Topology
 from agent.core.model import Resource
+from agent.vendor_api.agent import BY_TREE
 
 #: How many sets of cards are compared one by one (under 2 ms). With more sets the choice is greedy.
 EXHAUSTIVE = 1000
@@ -35,7 +37,8 @@ def prefer(
 
     Memory units, and replicas that are kept together, come from one card. `room`: card to the number of IDs
     that it can hold, with the required ones, where the free IDs do not say that. Of other replicas more may
-    be required than `size`: then the required ones are the answer, as NVIDIA's plugin has it.
+    be required than `size`: then the required ones are the answer, as NVIDIA's plugin has it. By the tree,
+    replicas come from the fullest card that has enough of them, and from several cards where none has.
     """
     free = set(available)
     must = list(dict.fromkeys(required))
@@ -51,20 +54,23 @@ def prefer(
         if card.healthy and (ids := list(filter(free.__contains__, card)))
     }
     held = Counter(_card_of(resource, device_id) for device_id in must)
-    if is_alone:
-        return _choose_on_one_card(resource, left, must, held, size, room)
+    by_tree = resource.policy == BY_TREE
+    if is_alone or (by_tree and resource.rule.sharing.kind != "exclusive"):
+        chosen = _choose_on_one_card(resource, left, must, held, size, room)
+        if chosen or is_alone:
+            return chosen
     count, known = size - len(must), sum(map(len, left.values()))
     if known <= count:  # IDs with which an Allocate is refused come last
         listed = [device_id for ids in left.values() for device_id in ids]
         return must + listed + sorted(free.difference(listed))[: count - known]
     if (
-        resource.policy == "aligned"
+        (by_tree or resource.policy == "aligned")
         and all(len(ids) == 1 for ids in left.values())
         and max(held.values(), default=1) == 1
         and held.keys().isdisjoint(left)
     ):
-        chosen = _choose_aligned(topology, list(left), list(held), count)
-        return must + [left[card][0] for card in chosen]
+        choose = partial(_choose_by_tree, resource) if by_tree else _choose_aligned
+        return must + [left[card][0] for card in choose(topology, list(left), list(held), count)]
     return must + _choose_greedily(resource, left, held, count)
 
 
@@ -131,6 +137,20 @@ def _choose_greedily(
 def _choose_aligned(topology: Topology, free: Sequence[str], held: Sequence[str], count: int) -> list[str]:
     """The free cards that are nearest to each other and to the held cards; of equal sets the first."""
     return [free[card] for card in _nearest_set(topology.rows([*free, *held]), len(free), count)]
+
+
+def _choose_by_tree(
+    resource: Resource, topology: Topology, free: Sequence[str], held: Sequence[str], count: int
+) -> list[str]:
+    """The free cards that the tree of the resource's cards offers beside the held cards."""
+    # An agent without the policy starts without the tree.
+    from agent.core.allocation.tree_choice import whole_cards
+    from agent.core.devices.topology_tree import topology_tree
+
+    tree = topology_tree(topology, (card.uuid for card in resource.cards))
+    required = [card for card in held if card in tree.cards]
+    chosen = whole_cards(tree, free, len(required) + count, required)
+    return [card for card in chosen if card not in required]
 
 
 def _nearest_set(rows: Rows, free: int, count: int) -> tuple[int, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from agent.vendor_api.agent import Host, NodeFacts, Offers, ReplacedPlugins, Settings, Signs, Vendor
+from agent.vendor_api.agent import Device, Host, NodeFacts, Offers, ReplacedPlugins, Settings, Signs, Vendor
 from agent.vendor_api.config_inputs import ConfigInputs
 from agent.vendor_api.hooks import hookimpl
 
@@ -67,4 +67,12 @@ def register_backend(settings: Mapping[str, Any]) -> Vendor:
             environment=("CUDA_", "NVIDIA_"),
         ),
         exporters=EXPORTERS,
+        topology_text=topology_text,
     )
+
+
+def topology_text(text: str) -> Sequence[Device]:
+    """The cards in the output of `nvidia-smi topo -m`; ValueError for other texts."""
+    from .agent.topology_matrix import cards_of_matrix  # no agent reads such a text
+
+    return cards_of_matrix(text)

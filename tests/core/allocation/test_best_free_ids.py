@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from agent.core.allocation.best_free_ids import prefer
 from agent.core.devices.topology import Topology
 from agent.core.model import AdvertisedDevice, Resource
-from agent.vendor_api.agent import Device, Policy, Sharing
+from agent.vendor_api.agent import BY_TREE, Device, Policy, Sharing
+from core.matrices import SEVEN, SIX, machine
 from core.values import near, shared, whole
 
 SYSTEM, NODE, SINGLE = 10, 20, 50
@@ -100,7 +102,7 @@ def test_where_no_choice_can_be_made_the_answer_is_empty(available: str, require
     assert choose(whole("0123"), available, size, required=required) == []
 
 
-@pytest.mark.parametrize("policy", ["aligned", "distributed", "packed"])
+@pytest.mark.parametrize("policy", get_args(Policy))
 def test_ids_that_allocate_would_refuse_are_taken_last(policy: Policy) -> None:
     topology = near({}, 3, other=SYSTEM)
 
@@ -108,7 +110,7 @@ def test_ids_that_allocate_would_refuse_are_taken_last(policy: Policy) -> None:
     assert set(choose(whole("012", policy), "gone 2", 2, topology=topology)) == {"gone", "2"}
 
 
-policies = st.sampled_from(["aligned", "distributed", "packed"])
+policies = st.sampled_from(get_args(Policy))
 some_ids = st.sampled_from(
     [f"{card}::{n}" for card in "0123" for n in range(3)]
     + ["0", "1", "2", "3", "4", "", "::", "x", "0::9", "3-1"]
@@ -281,6 +283,49 @@ def test_of_twelve_cards_equals_are_settled_by_what_the_others_lose(scores: list
         return topology.total(cards), topology.total([it for it in names if it not in cards])
 
     assert worth(chosen) == max(map(worth, combinations(names, size)))
+
+
+# By the tree of the cards.
+
+
+def test_by_the_tree_one_card_comes_out_of_the_smallest_group_and_more_are_near_to_each_other() -> None:
+    six, topology = whole("012345", BY_TREE), machine(SIX)
+
+    assert choose(six, "0 1 2 3 4 5", 1, topology=topology) == ["4"]
+    assert choose(six, "0 1 2 3 5", 1, topology=topology) == ["5"]
+    assert choose(six, "0 1 3 4 5", 2, topology=topology) == ["0", "1"]
+    assert choose(whole("0123456", BY_TREE), "6 5 4 3 2 1 0", 4, topology=machine(SEVEN)) == [
+        "3",
+        "4",
+        "5",
+        "6",
+    ]
+
+
+def test_by_the_tree_required_cards_stay_and_the_others_are_near_to_them() -> None:
+    six, topology = whole("012345", BY_TREE), machine(SIX)
+
+    assert choose(six, "0 1 2 3 4 5", 2, required="3", topology=topology) == ["3", "2"]
+    assert choose(six, "0 1 3 4 5", 2, required="3", topology=topology) == ["3", "0"]
+    assert choose(six, "0 1 3 5", 1, required="3", topology=topology) == ["3"]
+
+
+def test_by_the_tree_a_card_in_use_still_holds_its_group_together() -> None:
+    """Without card 4 in the tree, card 5 would hang beside the groups and be passed by."""
+    assert choose(whole("012345", BY_TREE), "0 1 2 3 5", 1, topology=machine(SIX)) == ["5"]
+
+
+def test_by_the_tree_shares_come_from_the_fullest_card_that_has_enough() -> None:
+    three = shared({"0": 4, "1": 4, "2": 4}, BY_TREE)
+
+    assert choose(three, "0::0 0::1 0::2 1::2 1::3 2::3", 1) == ["2::3"]
+    assert choose(three, "0::0 0::1 0::2 1::2 1::3 2::3", 2) == ["1::2", "1::3"]
+    assert choose(three, "0::0 0::1 0::2 1::2 1::3 2::3", 2, required="0::1") == ["0::1", "0::0"]
+
+
+def test_by_the_tree_shares_that_no_card_has_come_from_several() -> None:
+    assert per_card(choose(shared({"0": 2, "1": 2}, BY_TREE), "0::0 0::1 1::0", 3)) == {"0": 2, "1": 1}
+    assert choose(shared({"0": 1, "1": 1}, BY_TREE), "0::0 1::0", 1, topology=machine(SIX)) == ["0::0"]
 
 
 @pytest.mark.parametrize("policy", ["distributed", "packed"])
