@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 until the process ends
     parser = command_line(_needed_verbs(arguments))
     args = parser.parse_args(arguments)
+    only_shows = args.verb is None or args.on_broken_pipe == 0
     try:
         status = _done(parser, args)
         sys.stdout.flush()  # a closed pipe shows here, and not only at exit
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _drop_output()  # the reader of the pipe has ended
         return int(args.on_broken_pipe)
     except Exception as exc:
-        if _is_of_output(exc):
+        if only_shows and _is_of_output(exc):
             _drop_output()
             tell(f"the output cannot be written: {exc.strerror}")
             return REFUSED
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_of_output(exc: Exception) -> TypeGuard[OSError]:
-    """Whether the output cannot be written: an error of a file that has no name here."""
+    """Whether the output of a verb that writes nothing else cannot be written."""
     return isinstance(exc, OSError) and exc.filename is None and exc.errno in _UNWRITABLE
 
 

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+import anyio
+
 from .kubelet_errors import KubeletError, KubeletRefused
 from .rpc import ServerChannel, call_on
 
@@ -22,7 +24,8 @@ class KeptChannel:
     """Makes calls on one connection, one call at a time. A new connection costs half of a call.
 
     A connection is used again only if the path has the same socket as when the connection was made, and the
-    last call on the connection ended with an answer.
+    last call on the connection ended with an answer. A process that ends loses the connection, and one that
+    starts makes another socket, so that the answer is never that of an earlier kubelet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +34,7 @@ class KeptChannel:
         self._connected_to: _SocketFile | None = None
 
     async def call(self, method: str, request: bytes, *, timeout: float) -> bytes:
-        """Call the server that listens at the path now.
+        """Call the server that listens at the path now. `timeout`: seconds, for a second try, too.
 
         Raises:
             KubeletRefused: The kubelet answered with an error.
@@ -46,13 +49,14 @@ class KeptChannel:
             raise
 
     async def _call(self, method: str, request: bytes, timeout: float) -> bytes:
-        at = _socket_file(self._path)
+        began, at = anyio.current_time(), _socket_file(self._path)
         kept = self._channel
         if kept is not None and kept.is_connected and at is not None and at == self._connected_to:
             try:
                 return await call_on(kept, method, request, timeout=timeout)
             except KubeletError as exc:
-                if isinstance(exc, KubeletRefused) or kept.is_connected:
+                timeout -= anyio.current_time() - began
+                if isinstance(exc, KubeletRefused) or kept.is_connected or timeout <= 0:
                     raise
                 # The server ended the connection, as a kubelet does that restarts.
         self.close()

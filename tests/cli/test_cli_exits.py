@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -134,6 +135,18 @@ def test_an_output_that_is_full_is_said_in_a_sentence(
         assert main(given.split()) == 1
 
     assert capfd.readouterr().err == "xpu-agent: the output cannot be written: No space left on device\n"
+
+
+def test_a_full_disk_of_a_verb_that_writes_files_is_not_taken_for_the_output(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agent.demo.player.main", full)
+
+    with pytest.raises(OSError, match="No space left on device"):
+        main(["demo"])
 
 
 def test_a_verb_without_an_output_ends_as_with_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ import pytest
 from grpclib.const import Cardinality, Handler, Status
 from grpclib.exceptions import GRPCError
 
+from agent.kubelet import kept_channel
 from agent.kubelet.kept_channel import KeptChannel
 from agent.kubelet.kubelet_errors import KubeletError, KubeletRefused
-from agent.kubelet.rpc import ByteStream, SocketServer, receive
+from agent.kubelet.rpc import ByteStream, ServerChannel, SocketServer, call_on, receive
 
 from .fakes import listening
 
@@ -128,6 +129,24 @@ async def test_a_server_that_ends_each_connection_is_asked_no_third_time(path: P
                 await call(channel)
 
         assert one.connections == 2
+
+
+async def test_a_second_try_has_what_is_left_of_the_time(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timeouts: list[float] = []
+
+    async def timed(channel: ServerChannel, method: str, request: bytes, *, timeout: float) -> bytes:
+        timeouts.append(timeout)
+        return await call_on(channel, method, request, timeout=timeout)
+
+    monkeypatch.setattr(kept_channel, "call_on", timed)
+    async with kubelet(path) as one:
+        with closing(KeptChannel(path)) as channel:
+            await call(channel)
+            one.cuts = True
+            with pytest.raises(KubeletError, match="broke off"):
+                await call(channel)
+
+    assert timeouts[1] == 30 > timeouts[2]
 
 
 async def test_a_call_without_an_answer_costs_the_connection(path: Path) -> None:
