@@ -387,7 +387,7 @@ class Played:
     """
 
     limit = MemoryLimit()
-    samples = False
+    is_sampling = False
 
     def __init__(self, *said: Sequence[HealthEvent], rests: bool = False) -> None:
         self.rests = rests
