@@ -57,11 +57,11 @@ def fitting(columns: Sequence[TableColumn], rows: Sequence[Sequence[int]], width
     """The numbers of the columns that are kept, each with its width; `rows` are the widths of the cells."""
     whole = [max(len(it.title), *(row[number] for row in rows)) for number, it in enumerate(columns)]
     least = [
-        most if it.shortest is None else min(most, max(it.shortest, len(it.title)))
-        for most, it in zip(whole, columns, strict=True)
+        most if column.shortest is None else min(most, max(column.shortest, len(column.title)))
+        for most, column in zip(whole, columns, strict=True)
     ]
     kept = list(range(len(columns)))
-    for number in sorted(kept, key=lambda it: columns[it].dispensable, reverse=True):
+    for number in sorted(kept, key=lambda number: columns[number].dispensable, reverse=True):
         if columns[number].dispensable and _taken(least[it] for it in kept) > width:
             kept.remove(number)
     widths = {number: whole[number] for number in kept}

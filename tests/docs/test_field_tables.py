@@ -19,6 +19,7 @@ from agent.http.usage.usage_document import (
 )
 from agent.scheduler_api import Dialect, Scheduler
 from agent.vendor_api.agent import Host, NodeFacts, Offers, ReplacedPlugins, Settings, Slices, Vendor
+from agent.vendor_api.backend import ProcessUsage, Usage
 from agent.vendor_api.config_inputs import ConfigInputs
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -44,6 +45,8 @@ def rows(page: str, heading: str) -> str:
         (Dialect, "vendor-guide.md", "### `dialects` and `pod_limits`"),
         (ReplacedPlugins, "vendor-guide.md", "### `ReplacedPlugins`"),
         (Host, "vendor-guide.md", "### `Host`"),
+        (Usage, "vendor-guide.md", "### `Usage`"),
+        (ProcessUsage, "vendor-guide.md", "### `ProcessUsage`"),
         (ConfigInputs, "vendor-guide.md", "## The program that you replace"),
         (Dialect, "scheduler-guide.md", "## 1. The plugin"),
         (Scheduler, "scheduler-guide.md", "## 2. What else a scheduler may say"),
