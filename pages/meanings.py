@@ -67,7 +67,7 @@ MEANINGS: Mapping[str, str] = {
         "How long a device keeps its last health in the kubelet's list while its vendor cannot be asked, "
         "up to 1 h."
     ),
-    "agent.health.forgetAfter": "How long a free device that is gone stays listed, up to a week.",
+    "agent.health.forgetAfter": "How long a free device that is gone stays listed, up to `168h`.",
     "agent.reconcile": (
         "How often allocations are compared with what the kubelet and the hardware say, below."
     ),
@@ -96,7 +96,7 @@ MEANINGS: Mapping[str, str] = {
         "When the Event `IdleAccelerator` tells of a container that holds a card and does not use it, below."
     ),
     "usage.idle.event": "Whether there is this Event.",
-    "usage.idle.after": "How long the card is not used, 1 min to a week.",
+    "usage.idle.after": "How long the card is not used, `1m` to `168h`.",
     "metrics": "What `/metrics` has besides the agent's own metrics, below.",
     "metrics.compat": (
         "Names under which the use of cards stands there, too, so that the boards of these programs work "

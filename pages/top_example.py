@@ -59,8 +59,8 @@ def _container(index: int, name: str, memory: int, utilization: float, idle: flo
         processes=1,
         memory_bytes=memory * _GIB,
         utilization=utilization,
-        memory_limit_bytes=40 * _GIB if index else None,
-        compute_limit=0.5 if index else None,
+        memory_limit_bytes=(40 if index else 80) * _GIB,
+        compute_limit=0.5 if index else 1.0,
         idle_seconds=idle,
     )
 

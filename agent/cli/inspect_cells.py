@@ -37,6 +37,12 @@ def memory(count: int) -> str:
     return f"{count / (1 << 30):.1f} GiB" if count >= 1 << 30 else f"{count / (1 << 20):.0f} MiB"
 
 
+def amount(taken: int | None, total: int | None) -> str:
+    """Bytes in use, with the bytes that there are; a dash where these or those are not known."""
+    of_total = f" / {memory(total)}" if total else ""
+    return f"{'-' if taken is None else memory(taken) or '0 MiB'}{of_total}"
+
+
 def share(parameters: Mapping[str, str]) -> str:
     """The parameters of a claim, with the memory in units."""
     if not parameters:
@@ -57,8 +63,10 @@ def pod(owner: InspectedOwner | InspectedMismatch | None) -> str:
     return "/".join(part for part in (owner.namespace, name) if part)
 
 
+#: Characters of a reason in a table.
+MAX_REASON = 160
 #: A container that used its card within so many seconds is not called idle, nor an older sample new.
-_A_WHILE = 60
+A_WHILE = 60
 
 
 def use(uses: Sequence[InspectedUse]) -> str:
@@ -67,21 +75,25 @@ def use(uses: Sequence[InspectedUse]) -> str:
 
 
 def _used_parts(used: InspectedUse) -> Iterator[str]:
-    granted = f" of {memory(used.memory_limit_bytes)}" if used.memory_limit_bytes else ""
     if used.memory_bytes is not None:
-        yield f"{memory(used.memory_bytes) or '0'}{granted}"
+        yield amount(used.memory_bytes, used.memory_limit_bytes)
     if used.utilization is not None:
         granted = f" of {used.compute_limit:.0%}" if used.compute_limit is not None else ""
         yield f"{used.utilization:.0%}{granted}"
-    if used.idle_seconds is not None and used.idle_seconds > _A_WHILE:
+    if used.idle_seconds is not None and used.idle_seconds > A_WHILE:
         yield f"idle {lasting(used.idle_seconds)}"
-    if used.age_seconds is not None and used.age_seconds > _A_WHILE:
+    if used.age_seconds is not None and used.age_seconds > A_WHILE:
         yield f"{lasting(used.age_seconds)} ago"
 
 
 def place(device: InspectedDevice) -> str | int | None:
     """The index of the card; for a slice INDEX:NUMBER, with the number of the slice on the card."""
     return device.index if device.slice is None else f"{device.index}:{device.slice}"
+
+
+def brief(reason: str) -> str:
+    """The beginning of a long reason: a column is as wide as its longest text. --json has all."""
+    return reason if len(reason) <= MAX_REASON else f"{reason[: MAX_REASON - 1]}…"
 
 
 def health_reason(device: InspectedDevice | InspectedAbsentDevice) -> str:

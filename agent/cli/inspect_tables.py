@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from agent.cli.inspect_cells import (
     age,
+    brief,
     cordoned_by,
     foreign_slices,
     health_reason,
@@ -131,7 +132,7 @@ def _vendors(document: InspectDocument) -> list[list[Any]]:
     return [
         [
             *(vendor.name, vendor.state, memory(vendor.memory_bytes)),
-            *(vendor.restarts, vendor.breaker, vendor.reason),
+            *(vendor.restarts, vendor.breaker, brief(vendor.reason)),
         ]
         for vendor in document.vendors
     ]
@@ -142,7 +143,7 @@ def _device(device: InspectedDevice, now: float) -> list[Any]:
     return [
         *(device.vendor, place(device), device.uuid, device.model),
         *(memory(device.memory_bytes), device.numa),
-        *(device.health.state, "; ".join(filter(None, reasons)), age(device.health.since, now)),
+        *(device.health.state, brief("; ".join(filter(None, reasons))), age(device.health.since, now)),
     ]
 
 

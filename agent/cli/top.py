@@ -9,7 +9,7 @@ from agent.core.errors import UsageError
 from .common_arguments import admin_socket, state_dir
 from .parser import Verbs
 
-#: Seconds between two pictures.
+#: The shortest and the longest time between two pictures, in seconds.
 _INTERVALS = (0.5, 60.0)
 
 
@@ -22,7 +22,7 @@ def add(verbs: Verbs) -> None:
         type=float,
         default=2.0,
         metavar="SECONDS",
-        help="time between two pictures (default: 2)",
+        help=f"time between two pictures, from {_INTERVALS[0]:g} to {_INTERVALS[1]:g} (default: 2)",
     )
     parser.add_argument(
         "--sort",
@@ -41,9 +41,9 @@ def top(args: argparse.Namespace) -> int:
         raise UsageError(f"--interval: {args.interval:g} is not between {shortest:g} and {longest:g} seconds")
     socket = admin_socket(args)
     if args.json:
-        from agent.http.admin_client import fetch
+        from agent.cli.top_picture import fetch_use
 
-        print(fetch(socket, "/inspect/usage").decode("utf-8", "replace"), end="")
+        print(fetch_use(socket).decode("utf-8", "replace"), end="")
         return 0
     from agent.cli.top_screen import show_once, watch
 

@@ -126,14 +126,30 @@ def take(socket: Path) -> Picture:
         CannotAsk: No agent answers.
     """
     document = fetch_document(socket)
-    status, body = ask(socket, "GET", "/inspect/usage")
-    if status != 200:
-        return Picture(document, remarks=(" ".join(body.decode("utf-8", "replace").split()),))
     try:
-        usage = decode(body)
+        usage = decode(fetch_use(socket))
+    except NoUse as refused:
+        return Picture(document, remarks=(str(refused),))
     except msgspec.MsgspecError as exc:
         raise UnreadableUsage(f"/inspect/usage was answered with something else: {exc}") from exc
     return Picture(document, usage, tuple(_remarks(usage)))
+
+
+def fetch_use(socket: Path) -> bytes:
+    """The document of use of the agent behind the admin socket.
+
+    Raises:
+        CannotAsk: No agent answers.
+        NoUse: The agent has no such document.
+    """
+    status, body = ask(socket, "GET", "/inspect/usage")
+    if status != 200:
+        raise NoUse(" ".join(body.decode("utf-8", "replace").split()) or f"/inspect/usage: {status}")
+    return body
+
+
+class NoUse(AgentError):
+    """Raised when the agent answers that there is no document of use; the text is the agent's."""
 
 
 class UnreadableUsage(AgentError):
@@ -143,10 +159,15 @@ class UnreadableUsage(AgentError):
 def _remarks(usage: UsageDocument) -> Iterator[str]:
     for vendor in usage.sampling:
         if vendor.error or not vendor.up:
-            ended = "the sampling has ended" if vendor.ended else ""
-            why = "; ".join(filter(None, (ended, vendor.error)))
+            error = vendor.error.removeprefix(f"{vendor.vendor}: ")  # many errors begin with the vendor
+            is_said = not vendor.ended or "sampling has ended" in error
+            why = "; ".join(filter(None, ("" if is_said else "the sampling has ended", error)))
             state = "" if vendor.up else "no new sample"
             yield f"{vendor.vendor}: {': '.join(filter(None, (state, why)))}"
-    lacking = [f"{count} {what}" for what, count in sorted(usage.unknown.items()) if count]
+    lacking = [f"{what} of {_processes(count)}" for what, count in sorted(usage.unknown.items()) if count]
     if lacking:
-        yield f"not known of processes: {', '.join(lacking)}"
+        yield f"not known: {', '.join(lacking)}"
+
+
+def _processes(count: int) -> str:
+    return f"{count} process" if count == 1 else f"{count} processes"

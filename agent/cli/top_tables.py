@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from agent.cli.inspect_cells import lasting, memory
+from agent.cli.fitted_table import TableColumn, fitted_table
+from agent.cli.inspect_cells import A_WHILE, amount, lasting
 from agent.cli.top_picture import Picture, ShownCard, ShownContainer
 from agent.host import terminal
 
@@ -14,14 +15,34 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-#: Columns of a screen below which bars and the models of cards are left out.
-_NARROW = 90
+#: Columns of a screen below which bars are left out, and those below which the figures stand without what
+#: they are a part of.
+_NARROW, _VERY_NARROW = 90, 60
 #: Columns of a bar on a narrow pipe or terminal, and on a wide one.
 _SHORT_BAR, _LONG_BAR = 10, 20
-#: A container that used its card within so many seconds is not called idle.
-_A_WHILE = 60
 #: Names of processes that a row has.
 _PROGRAMS = 3
+#: The state of a vendor whose process answers.
+_SERVED = "open"
+#: A pod's name and what it uses are shown on each screen.
+_CARD_COLUMNS = (
+    TableColumn("card"),
+    TableColumn("model", shortest=12, dispensable=5),
+    TableColumn("memory"),
+    TableColumn("utilization", dispensable=1),
+    TableColumn("temp", dispensable=3),
+    TableColumn("power", dispensable=4),
+    TableColumn("health", dispensable=2),
+)
+_CONTAINER_COLUMNS = (
+    TableColumn("card", dispensable=2),
+    TableColumn("pod", shortest=16),
+    TableColumn("container", shortest=9, dispensable=3),
+    TableColumn("memory"),
+    TableColumn("utilization", dispensable=1),
+    TableColumn("idle", dispensable=4),
+    TableColumn("processes", shortest=9, dispensable=5),
+)
 
 
 def render(
@@ -44,58 +65,60 @@ def _heading(picture: Picture) -> Text:
 
 
 def _cards(picture: Picture, width: int, blocks: tuple[str, str]) -> Table:
-    is_wide = width >= _NARROW
-    columns = ["card", "model", "memory", "utilization", "temp", "power", "health"]
-    rows = [[*_card(card, width, blocks)] for card in picture.cards]
-    if not is_wide:
-        columns.remove("model")
-        rows = [[first, *rest] for first, _, *rest in rows]
-    return _table("cards", columns, rows)
+    lost = {it.name: it.state for it in picture.document.vendors if it.state != _SERVED}
+    rows = [[*_card(card, lost.get(card.device.vendor, ""), width, blocks)] for card in picture.cards]
+    return fitted_table("cards", _CARD_COLUMNS, rows, width)
 
 
-def _card(card: ShownCard, width: int, blocks: tuple[str, str]) -> Iterator[Text]:
+def _card(card: ShownCard, lost: str, width: int, blocks: tuple[str, str]) -> Iterator[Text]:
+    """`lost`: the state of a vendor whose process does not answer."""
     device, use = card.device, card.use
     yield terminal.styled(card.place)
     yield terminal.styled(device.model or "-")
     total = (use.memory_total_bytes if use else None) or device.memory_bytes
     taken = use.memory_used_bytes if use else None
     part = taken / total if taken is not None and total else None
-    amount = memory(total) if taken is None else _of(taken, total)
-    yield _bar(part, amount, width, blocks)
+    yield _bar(part, _amount(taken, total, width), width, blocks)
     busy = use.utilization if use else None
     yield _bar(busy, "-" if busy is None else f"{busy:.0%}", width, blocks)
     temperature, power = (use.temperature_celsius, use.power_watts) if use else (None, None)
     yield terminal.styled("-" if temperature is None else f"{temperature:.0f}C")
     yield terminal.styled("-" if power is None else f"{power:.0f}W")
     state = "cordoned" if device.cordon else device.health.state
+    if lost and state == "healthy":
+        state = f"vendor {lost}"  # the health is the last one known
     yield terminal.styled(
         state or "-", "green" if state == "healthy" else "red" if state == "unhealthy" else "yellow"
     )
 
 
 def _containers(picture: Picture, width: int, sort: str) -> Table:
-    columns = ["card", "pod", "container", "memory", "utilization", "idle", "processes"]
-    rows = [[*_container(it)] for it in picture.containers(sort)]
-    if width < _NARROW:
-        columns.remove("container")
-        rows = [[*row[:2], *row[3:]] for row in rows]
-    return _table("containers", columns, rows)
+    rows = [[*_container(it, width)] for it in picture.containers(sort)]
+    return fitted_table("containers", _CONTAINER_COLUMNS, rows, width)
 
 
-def _container(shown: ShownContainer) -> Iterator[Text]:
+def _container(shown: ShownContainer, width: int) -> Iterator[Text]:
     style = "" if shown.is_container else "dim"
     yield terminal.styled(shown.card, style)
     yield terminal.styled(shown.name, style)
     yield terminal.styled(shown.container or "-", style)
     limit, taken = shown.memory_limit, shown.memory
     is_over = taken is not None and limit is not None and taken > limit
-    yield terminal.styled("-" if taken is None else _of(taken, limit), "red" if is_over else style)
-    busy = "-" if shown.utilization is None else f"{shown.utilization:.0%}"
-    granted = f" of {shown.compute_limit:.0%}" if shown.compute_limit is not None else ""
-    yield terminal.styled(f"{busy}{granted}", style)
-    is_idle = shown.idle is not None and shown.idle > _A_WHILE
-    yield terminal.styled(lasting(shown.idle or 0) if is_idle else "-", "yellow" if is_idle else style)
+    yield terminal.styled(_amount(taken, limit, width), "red" if is_over else style)
+    yield terminal.styled(_busy(shown, width), style)
+    is_idle = shown.idle is not None and shown.idle > A_WHILE
+    idle = "-" if shown.idle is None else lasting(shown.idle) if is_idle else "0m"
+    yield terminal.styled(idle, "yellow" if is_idle else style)
     yield terminal.styled(_processes(shown), style)
+
+
+def _busy(shown: ShownContainer, width: int) -> str:
+    if shown.utilization is None:
+        return "-"
+    is_limited = shown.compute_limit is not None and width >= _VERY_NARROW
+    return (
+        f"{shown.utilization:.0%} of {shown.compute_limit:.0%}" if is_limited else f"{shown.utilization:.0%}"
+    )
 
 
 def _processes(shown: ShownContainer) -> str:
@@ -105,8 +128,8 @@ def _processes(shown: ShownContainer) -> str:
     return f"{shown.processes} {', '.join(names)}" if names else str(shown.processes)
 
 
-def _of(taken: int, total: int | None) -> str:
-    return f"{memory(taken) or '0 MiB'} / {memory(total)}" if total else memory(taken) or "0 MiB"
+def _amount(taken: int | None, total: int | None, width: int) -> str:
+    return amount(taken, total if width >= _VERY_NARROW else None)
 
 
 def _bar(part: float | None, text: str, width: int, blocks: tuple[str, str]) -> Text:
@@ -121,23 +144,3 @@ def _bar(part: float | None, text: str, width: int, blocks: tuple[str, str]) -> 
     bar.append(blocks[1] * (length - full), style="dim")
     bar.append(f" {text}")
     return bar
-
-
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Text]]) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    made = Table(
-        title=terminal.styled(title, "bold"),
-        title_justify="left",
-        box=box.SIMPLE,
-        pad_edge=False,
-        padding=(0, 1),
-    )
-    for column in columns:
-        made.add_column(terminal.styled(column), overflow="fold")
-    for row in rows:
-        made.add_row(*row)
-    if not rows:
-        made.add_row(terminal.styled("none", "dim"))
-    return made

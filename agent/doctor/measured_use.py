@@ -45,7 +45,8 @@ def use(around: Surroundings) -> Iterator[Finding]:
         yield OWN_PIDS.found(f"the agent's PIDs are not those of the machine; node {document.node}")
     for sampling in document.sampling:
         if sampling.error:
-            yield UNSAMPLED.found(f"{sampling.vendor}: {sampling.error}")
+            why = sampling.error.removeprefix(f"{sampling.vendor}: ")  # many errors begin with the vendor
+            yield UNSAMPLED.found(f"{sampling.vendor}: {why}")
     sampled = [it.vendor for it in document.sampling if it.up and not it.error]
     if sampled:
         yield well(CHECK, f"sampled each {document.interval_seconds:g} s: {', '.join(sampled)}")

@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from msgspec import structs
+from rich.cells import cell_len
 from support.short_places import SHORT_PLACE
 from support.used_views import (
     CARD,
@@ -34,7 +35,8 @@ from agent.cli import main
 from agent.cli.top_picture import Picture, take
 from agent.cli.top_screen import show_once, watch
 from agent.cli.top_tables import render
-from agent.core.model import Cordon
+from agent.core.errors import SamplingEnded
+from agent.core.model import Cordon, VendorState, VendorStatus
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import SamplingStatus
 from agent.host.terminal import plain
@@ -44,6 +46,7 @@ from agent.http.inspect_builder import inspect_document
 from agent.http.usage.usage_answer import SWITCHED_OFF, usage_answer
 from agent.http.usage.usage_document import decode
 
+_ALL_OF_CONTAINERS = "card pod container memory utilization idle processes"
 HOSTILE = "\x1b]0;owned\x07\nfake [red]line[/red] \u202e"
 OFF = structs.replace(WORKED, usage=None)
 
@@ -108,7 +111,7 @@ def test_containers_have_what_they_use_what_they_were_granted_and_since_when_the
     shown = text()
 
     infer = row(shown, "a/infer-0")
-    assert infer == "nvidia 0 a/infer-0 main 12.0 GiB / 20.0 GiB 41% of 25% - 2 python3"
+    assert infer == "nvidia 0 a/infer-0 main 12.0 GiB / 20.0 GiB 41% of 25% 0m 2 python3"
     assert row(shown, "b/nb-3") == "nvidia 0 b/nb-3 nb 8.0 GiB 0% 60m 1 jupyter"
     assert row(shown, "(driver)") == "nvidia 0 (driver) - 512 MiB - - -"
     assert row(shown, "(host)") == "nvidia 0 (host) - 512 MiB - - -"
@@ -119,7 +122,32 @@ def test_what_is_not_known_is_a_dash_and_said() -> None:
     status = with_report(containers=(used("infer-0", "a", "main"),), processes=())
 
     assert row(text(status), "a/infer-0") == "nvidia 0 a/infer-0 main - - - 1"
-    assert "! not known of processes: 1 utilization" in plain(render(_taken(status), 160), 160)
+    assert "! not known: utilization of 1 process" in plain(render(_taken(status), 160), 160)
+
+
+def test_what_is_not_known_of_processes_is_one_sentence() -> None:
+    status = with_report(unknown={"owner": 2, "memory": 1, "utilization": 0})
+
+    assert "! not known: memory of 1 process, owner of 2 processes\n" in plain(
+        render(_taken(status), 160), 160
+    )
+
+
+def test_a_vendor_is_named_once() -> None:
+    closed = SamplingStatus("nvidia", error="nvidia: the vendor is not open")
+    shown = plain(render(_taken(with_report(sampling=(closed,))), 160), 160)
+
+    assert "! nvidia: no new sample: the vendor is not open\n" in shown
+
+
+def test_the_end_of_sampling_is_said_once() -> None:
+    error = str(SamplingEnded("nvidia", "the vendor's process is replaced", "too late"))
+    shown = plain(
+        render(_taken(with_report(sampling=(SamplingStatus("nvidia", error=error, ended=True),))), 160), 160
+    )
+
+    ended = "sampling has ended until the vendor's process is replaced: too late"
+    assert f"! nvidia: no new sample: {ended}\n" in shown
 
 
 def _taken(status: AgentStatus) -> Picture:
@@ -144,7 +172,7 @@ def test_a_vendor_that_is_not_sampled_has_no_figures_and_says_why() -> None:
     late = SamplingStatus("nvidia", at=NOW - 100, error="no answer within 2 s", ended=True)
     shown = plain(render(_taken(with_report(sampling=(late,), cards=(), containers=())), 160), 160)
 
-    assert row(shown, "nvidia 0", "H100") == "nvidia 0 NVIDIA H100 79.6 GiB - - - healthy"
+    assert row(shown, "nvidia 0", "H100") == "nvidia 0 NVIDIA H100 - / 79.6 GiB - - - healthy"
     assert row(shown, "a/infer-0") == "nvidia 0 a/infer-0 main - - - -"
     ended = "the sampling has ended; no answer within 2 s"
     assert f"! nvidia: no new sample: {ended}" in shown
@@ -183,11 +211,68 @@ def test_a_narrow_screen_has_the_figures_without_bars(width: int) -> None:
     assert "41%" in shown
 
 
+def _lines(width: int, status: AgentStatus) -> tuple[str, list[str], list[str]]:
+    """The picture, with the lines of its two tables, without rules and empty lines."""
+    shown = text(status, width)
+    _, _, tables = shown.partition("\ncards\n")
+    cards, _, containers = tables.partition("\ncontainers\n")
+    lines = [[it for it in part.splitlines() if it.strip(" ─")] for part in (cards, containers)]
+    return shown, lines[0], lines[1]
+
+
+@pytest.mark.parametrize(
+    ("width", "cards", "containers"),
+    [
+        (1000, "card model memory utilization temp power health", _ALL_OF_CONTAINERS),
+        (120, "card model memory utilization temp power health", _ALL_OF_CONTAINERS),
+        (80, "card memory utilization temp power health", "card pod container memory utilization"),
+        (60, "card memory utilization health", "pod memory utilization"),
+        (45, "card memory utilization health", "pod memory utilization"),
+        (40, "card memory utilization", "pod memory"),
+        (20, "card memory", "pod memory"),
+    ],
+)
+def test_a_narrow_screen_has_fewer_columns_and_each_row_has_one_line(
+    width: int, cards: str, containers: str
+) -> None:
+    trainer = structs.replace(INFER, namespace="default", pod="trainer-of-a-large-model-0")
+    shown, of_cards, of_containers = _lines(width, with_report(containers=(trainer, NOTEBOOK)))
+
+    assert all(cell_len(line) <= width for line in shown.splitlines())
+    assert " ".join(of_cards[0].split()) == cards
+    assert " ".join(of_containers[0].split()) == containers
+    assert len(of_cards) == 1 + len(("nvidia 0",))
+    assert len(of_containers) == 1 + len(("trainer", "nb-3", "host", "driver"))
+    assert ("default/trainer-of-a-large-model-0" in shown) == (width >= 120)
+    assert ("…" in shown) == (width < 120)
+
+
+@pytest.mark.parametrize("width", [1, 2, 9, 19, 33])
+def test_no_screen_is_too_narrow(width: int) -> None:
+    shown, _, of_containers = _lines(width, WORKED)
+
+    assert all(cell_len(line) <= width for line in shown.splitlines()) or width < 10
+    assert len(of_containers) <= 1 + len(("infer-0", "nb-3", "host", "driver"))
+
+
+def test_a_card_of_a_lost_vendor_is_not_called_healthy() -> None:
+    lost = VendorStatus("nvidia", VendorState.FAILED, "no answer within 10 s")
+    status = structs.replace(WORKED, snapshot=replace(WORKED.snapshot, vendors=(lost,)))
+
+    assert row(text(status), "H100").endswith("302W vendor failed")
+
+
+def test_what_is_not_known_has_no_part_of_it_named() -> None:
+    status = with_report(containers=(used("infer-0", "a", "main", memory_limit=1 << 30, compute_limit=0.5),))
+
+    assert row(text(status), "a/infer-0") == "nvidia 0 a/infer-0 main - / 1.0 GiB - - 1 python3"
+
+
 def test_without_sampling_cards_and_allocations_are_shown_with_the_key_that_switches_it_on() -> None:
     shown = text(OFF, width=1000)
 
     assert f"! {SWITCHED_OFF}" in shown
-    assert row(shown, "H100") == "nvidia 0 NVIDIA H100 79.6 GiB - - - healthy"
+    assert row(shown, "H100") == "nvidia 0 NVIDIA H100 - / 79.6 GiB - - - healthy"
     assert row(shown, "a/infer-0") == "nvidia 0 a/infer-0 main - - - -"
 
 
@@ -248,7 +333,9 @@ def test_json_without_sampling_says_what_switches_it_on(capsys: pytest.CaptureFi
     with running(lambda: OFF) as directory:
         assert main(["top", "--json", "--state-dir", str(directory)]) == 1
 
-    assert "usage.enabled" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert SWITCHED_OFF in said
+    assert "no agent answers" not in said
 
 
 class Interrupted:

@@ -24,11 +24,11 @@ from msgspec import structs
 from support.http_views import ALLOCATION, EMPTY, HOSTILE, RESOURCE, VIEW, as_text, document_of, hostile
 from support.short_places import SHORT_PLACE
 
-from agent.cli.inspect_cells import age
+from agent.cli.inspect_cells import MAX_REASON, age
 from agent.cli.inspect_tables import show
 from agent.core.devices.unit_changes import KeptUnit
 from agent.core.event_notices import PlacementMismatch, PodRef
-from agent.core.model import AdvertisedDevice, AllocationSource, Owner
+from agent.core.model import AdvertisedDevice, AllocationSource, Owner, VendorState, VendorStatus
 from agent.core.publishing.agent_status import ApiServer, SchedulerReport
 from agent.host.terminal import show_table
 from agent.http import serving
@@ -156,6 +156,20 @@ def test_ids_of_an_earlier_config_are_shown_with_the_pods_that_hold_them(
 
     assert document["resources"][0]["kept"] == ["GPU-0"]
     assert f"IDs kept for pods of an earlier config ({whose}): 1, listed until they are gone" in text
+
+
+def test_a_long_reason_is_cut_in_the_table_alone() -> None:
+    reason = "no library: " + "a place, " * 70
+    document = document_of(
+        structs.replace(
+            VIEW,
+            snapshot=replace(VIEW.snapshot, vendors=(VendorStatus("acme", VendorState.UNAVAILABLE, reason),)),
+        )
+    )
+
+    assert document["vendors"][0]["reason"] == reason
+    text = as_text(document, now=5000.0, width=1000)
+    assert f" {reason[: MAX_REASON - 1]}…\n" in text
 
 
 def test_a_resource_that_waits_for_pods_says_so() -> None:

@@ -61,3 +61,4 @@ def test_the_vendor_keeps_the_contract(
 
     assert {it.name: it.detail for it in found if it.ok is False} == {}
     assert any(it.ok and "fault of a device" in it.name for it in found)
+    assert any(it.ok and "`processes`" in it.name for it in found)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 from support.http_views import EMPTY, HOSTILE, VIEW, as_text, document_of, hostile
-from support.used_views import CARD, NOW, REPORT, SHARED, WORKED, allocated, used, with_report
+from support.used_views import CARD, INFER, NOW, REPORT, SHARED, WORKED, allocated, used, with_report
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import SamplingStatus
@@ -269,10 +269,16 @@ def test_inspect_shows_use_beside_what_was_granted() -> None:
     assert (use["uuid"], use["memoryBytes"], use["memoryLimitBytes"]) == ("GPU-a", 12884901888, 21474836480)
 
     text = as_text(document, now=NOW)
-    assert "12.0 GiB of 20.0 GiB, 41% of 25%" in text
+    assert "12.0 GiB / 20.0 GiB, 41% of 25%" in text
     assert "8.0 GiB, 0%, idle 60m" in text
     later = document_of(with_report(now=NOW + 120))
     assert "8.0 GiB, 0%, idle 62m, 2m ago" in as_text(later, now=NOW)
+
+
+def test_no_memory_in_use_is_said_as_top_says_it() -> None:
+    report = with_report(containers=(structs.replace(INFER, memory=0),))
+
+    assert "0 MiB / 20.0 GiB, 41% of 25%" in as_text(document_of(report), now=NOW)
 
 
 def test_inspect_has_no_column_of_use_where_use_is_not_sampled() -> None:

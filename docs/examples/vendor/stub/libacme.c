@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MOST 16
 
@@ -41,6 +42,21 @@ int acme_uuid(int index, char *text, int size) {
 }
 
 int acme_gib(int index) { return index < 0 ? 0 : 80; }
+
+/* The first card is used by the process that asks: 1 GiB of the card and a quarter of the time. */
+int acme_load(int index, long long *bytes, int *percent) {
+  *bytes = index == 0 ? 1LL << 30 : 0;
+  *percent = index == 0 ? 25 : 0;
+  return index < 0;
+}
+
+/* Returns how many processes were written; -1 where that is not known. */
+int acme_processes(int index, int *pids, long long *bytes, int most) {
+  if (index != 0 || most < 1) return 0;
+  pids[0] = getpid();
+  bytes[0] = 1LL << 30;
+  return 1;
+}
 
 /* Returns 1 where a card's link went down, 2 where it was reset, 0 where nothing happened in time. */
 int acme_wait(int milliseconds, int *index) {

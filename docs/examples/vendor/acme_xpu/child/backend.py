@@ -1,7 +1,7 @@
 """Acme's cards through libacme.so, in the vendor's own process."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from agent.vendor_api.backend import (
     DRIVER_NOT_LOADED,
@@ -10,10 +10,13 @@ from agent.vendor_api.backend import (
     Device,
     Fault,
     HealthEvent,
+    ProcessUsage,
     Proof,
+    Usage,
 )
 
 LINK_DOWN, WAS_RESET = 1, 2
+MOST_PROCESSES = 64
 
 
 class AcmeBackend(Backend):
@@ -53,6 +56,30 @@ class AcmeBackend(Backend):
             proofs = (Proof.RESET, Proof.DRIVER_RELOAD, Proof.REBOOT)
             return (HealthEvent(uuid, Fault("link-down", "a port lost its signal", cleared_by=proofs)),)
         return (HealthEvent(uuid, None, Proof.RESET),) if what == WAS_RESET else ()
+
+    def usage(self) -> Sequence[Usage]:
+        """The memory and the load of each card, without cards that do not answer."""
+        found = []
+        for index, uuid in self._readable():
+            used, percent = ctypes.c_longlong(), ctypes.c_int()
+            if self._lib.acme_load(index, ctypes.byref(used), ctypes.byref(percent)) == 0:
+                total = self._lib.acme_gib(index) << 30
+                found.append(Usage(uuid, used.value, total, utilization=percent.value / 100))
+        return found
+
+    def processes(self) -> Sequence[ProcessUsage]:
+        """Each process with its memory; the library does not say how much it computes."""
+        pids, used = (ctypes.c_int * MOST_PROCESSES)(), (ctypes.c_longlong * MOST_PROCESSES)()
+        found: list[ProcessUsage] = []
+        for index, uuid in self._readable():
+            count = self._lib.acme_processes(index, pids, used, MOST_PROCESSES)
+            found += [ProcessUsage(uuid, pids[at], used[at]) for at in range(max(0, count))]
+        return found
+
+    def _readable(self) -> Iterator[tuple[int, str]]:
+        for index in range(self._lib.acme_count()):
+            if (uuid := self._uuid(index)) is not None:
+                yield index, uuid
 
     def _uuid(self, index: int) -> str | None:
         text = ctypes.create_string_buffer(64)
