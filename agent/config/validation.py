@@ -164,6 +164,7 @@ def _usage(usage: UsageSettings) -> Iterator[Problem]:
     if not 1 <= usage.interval <= MINUTE:
         why = f"must be from 1s to 1m, found {usage.interval:g}s"
         yield Problem(("usage", "interval"), why)
+    yield from _absolute(str(usage.proc_dir), ("usage", "procDir"))
     exceeded, idle = usage.limit_exceeded, usage.idle
     if not 0 <= exceeded.by <= 1:
         yield Problem(("usage", "limitExceeded", "by"), f"must be from 0 to 1, found {exceeded.by:g}")
