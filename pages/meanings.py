@@ -86,6 +86,7 @@ MEANINGS: Mapping[str, str] = {
         "the host's processes: in the chart `usage.enabled` says so."
     ),
     "usage.interval": "Between two samples, 1 s to 1 min.",
+    "usage.procDir": "Where the `/proc` of the node is, as node_exporter's `--path.procfs`.",
     "usage.limitExceeded": (
         "When the Event `LimitExceeded` tells of a container that uses more memory of a card than it was "
         "granted, below."

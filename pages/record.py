@@ -35,6 +35,7 @@ REST = 6.0
 LEVELLED = (
     (re.compile(r",? (?:in \d+\.\d+ s|\(\d+\.\d+ s\))"), ""),
     (re.compile(r"\b(allocation=)[0-9a-f]{16}\b"), r"\g<1>0123456789abcdef"),
+    (re.compile(r"(--state-dir )\S+"), r"\g<1>/tmp/xpu-0123abcd/state"),
 )
 #: Pixels: a letter and a line as rich.console.Console.export_svg sets them, and the frame around them.
 LETTER, LINE = 12.2, 24.4

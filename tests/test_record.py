@@ -63,6 +63,7 @@ def test_a_recording_has_what_the_program_printed_and_in_which_colour(place: Pat
         ("   holds (0.43 s)", "   holds"),
         ("Every step held, in 15.2 s.", "Every step held."),
         ("an xpu-agent.io/allocation=4ab4266fe453e314", "an xpu-agent.io/allocation=0123456789abcdef"),
+        ("top --state-dir /var/tmp/xpu-k2_a/state", "top --state-dir /tmp/xpu-0123abcd/state"),
         ("2 of 2 allocatable (all)", "2 of 2 allocatable (all)"),
     ],
 )

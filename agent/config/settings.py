@@ -159,6 +159,8 @@ class UsageSettings:
 
     enabled: bool = False
     interval: float = 5.0
+    #: Where the processes of the node are: its /proc.
+    proc_dir: FilePath = FilePath("/proc")
     limit_exceeded: LimitExceededSettings = LimitExceededSettings()
     idle: IdleSettings = IdleSettings()
 

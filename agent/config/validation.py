@@ -102,6 +102,25 @@ def shares_in_doubt(config: Config, scheduler: Scheduler) -> Iterator[Problem]:
         yield Problem(("vendors", vendor, "resources", index, "name"), why)
 
 
+def settings_without_use(config: Config) -> Iterator[Problem]:
+    """Warnings about settings that have no effect because the use of cards is not measured."""
+    usage, usual = config.usage, UsageSettings()
+    if usage.enabled:
+        return
+    exceeded, idle = usage.limit_exceeded, usage.idle
+    for changed, path in (
+        (usage.interval != usual.interval, ("usage", "interval")),
+        (usage.proc_dir != usual.proc_dir, ("usage", "procDir")),
+        (exceeded.by != usual.limit_exceeded.by, ("usage", "limitExceeded", "by")),
+        (exceeded.for_ != usual.limit_exceeded.for_, ("usage", "limitExceeded", "for")),
+        (idle.event, ("usage", "idle", "event")),
+        (idle.after != usual.idle.after, ("usage", "idle", "after")),
+        (config.metrics.compat, ("metrics", "compat")),
+    ):
+        if changed:
+            yield Problem(path, "has no effect while usage.enabled is false")
+
+
 def _agent(agent: AgentSettings) -> Iterator[Problem]:
     for key, path in (
         ("kubeletDir", agent.kubelet_dir),
@@ -164,6 +183,7 @@ def _usage(usage: UsageSettings) -> Iterator[Problem]:
     if not 1 <= usage.interval <= MINUTE:
         why = f"must be from 1s to 1m, found {usage.interval:g}s"
         yield Problem(("usage", "interval"), why)
+    yield from _absolute(str(usage.proc_dir), ("usage", "procDir"))
     exceeded, idle = usage.limit_exceeded, usage.idle
     if not 0 <= exceeded.by <= 1:
         yield Problem(("usage", "limitExceeded", "by"), f"must be from 0 to 1, found {exceeded.by:g}")

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from agent.config import Config, VendorSettings
-from agent.config.validation import overlaps, refuse, shares_as_cards, shares_in_doubt
+from agent.config.validation import overlaps, refuse, settings_without_use, shares_as_cards, shares_in_doubt
 from agent.core.devices.offers import VendorRules
 from agent.daemon.scheduler_plugins import registered, reserved
 from agent.daemon.vendor_plugins import VendorPlugin, exporter_names, load, names
@@ -111,7 +111,7 @@ def _settings_by_vendor(config: Config) -> dict[str, dict[str, Any]]:
 
 
 def check_config(config: Config) -> Config:
-    """Have the vendors check their settings and rules; returns the config with their warnings.
+    """Have the vendors check their settings and rules; returns the config with all warnings.
 
     Raises:
         ConfigError: With the place of a setting that its vendor refuses, of a resource that takes the cards
@@ -123,7 +123,8 @@ def check_config(config: Config) -> Config:
         raise config.refused(("report", "vendor"), why)
     for path, wrong in (*_reserved_names(config), *_unknown_exporters(config)):
         raise config.refused(path, wrong)
-    warnings = [*config.warnings]
+    unused = settings_without_use(config)
+    warnings = [*config.warnings, *(config.with_place(it.path, it.message) for it in unused)]
     for scheduler in registered():
         refuse(config, shares_as_cards(config, scheduler))
         warnings += (config.with_place(it.path, it.message) for it in shares_in_doubt(config, scheduler))

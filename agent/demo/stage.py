@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from agent.demo import stage_objects
+from agent.demo.container_processes import ContainerProcesses
 from agent.http.admin_client import fetch
 from agent.http.inspect_document import InspectDocument, decode
 from agent.http.usage import usage_document
-from agent.http.usage.usage_document import UsedCard
+from agent.http.usage.usage_document import UsageDocument
 from agent.testing.kubelet import SimKubelet
 from agent.testing.node_kubelet import Container, Pod
 from agent.testing.simapi import SimApiServer
@@ -37,7 +38,7 @@ agent:
   http: ""
   log: {{format: json}}
 report: {{deviceInfosDir: {device_infos_dir}}}
-usage: {{enabled: true, interval: 1s}}
+usage: {{enabled: true, interval: 1s, procDir: {proc_dir}}}
 vendors:
   nvidia: {{enabled: false}}
   simulated:
@@ -56,8 +57,9 @@ class Stage:
         self.kubelet = kubelet
         self.api = api
         self.scenario = Scenario(root / "scenario.json", devices=4)
+        self.processes = ContainerProcesses(root / "proc", self.scenario)
         self.pods: dict[str, Pod] = {}
-        self._state = root / "state"
+        self.state_dir = root / "state"
         self._log = root / "agent.log"
         self._config = root / "config.yaml"
         self._kubeconfig = api.kubeconfig(root / "kubeconfig")
@@ -67,10 +69,11 @@ class Stage:
             CONFIG.format(
                 kubelet_dir=kubelet.plugin_dir,
                 pod_resources=kubelet.pod_resources_socket,
-                state_dir=self._state,
+                state_dir=self.state_dir,
                 cdi_dir=root / "cdi",
                 device_infos_dir=root / "device-infos",
                 scenario=self.scenario.path,
+                proc_dir=self.processes.proc,
                 whole=WHOLE,
                 shared=SHARED,
                 replicas=REPLICAS,
@@ -110,7 +113,7 @@ class Stage:
     async def inspect(self) -> InspectDocument:
         """What the agent knows; an empty document while no agent answers."""
         try:
-            body = await asyncio.to_thread(fetch, self._state / "agent.sock")
+            body = await asyncio.to_thread(fetch, self.state_dir / "agent.sock")
         except Exception:
             return InspectDocument()
         return decode(body)
@@ -123,16 +126,20 @@ class Stage:
                 return document
             await asyncio.sleep(0.02)
 
-    async def used_card(self, uuid: str, memory: int) -> UsedCard:
-        """Ask the agent until so many bytes of this card are in use; returns the use of the card."""
+    async def usage(self) -> UsageDocument:
+        """What the containers use of the cards; an empty document while no agent answers."""
+        try:
+            body = await asyncio.to_thread(fetch, self.state_dir / "agent.sock", "/inspect/usage")
+        except Exception:
+            return UsageDocument()
+        return usage_document.decode(body)
+
+    async def until_used(self, condition: Callable[[UsageDocument], object]) -> UsageDocument:
+        """Ask the agent until the condition is true; returns that document."""
         while True:
-            try:
-                body = await asyncio.to_thread(fetch, self._state / "agent.sock", "/inspect/usage")
-                cards = usage_document.decode(body).cards
-            except Exception:
-                cards = ()
-            if found := [it for it in cards if it.uuid == uuid and it.memory_used_bytes == memory]:
-                return found[0]
+            document = await self.usage()
+            if condition(document):
+                return document
             await asyncio.sleep(0.1)
 
     def labels(self) -> dict[str, str]:
@@ -156,7 +163,8 @@ class Stage:
         return pod
 
     async def delete(self, pod: Pod) -> None:
-        """Delete the pod at the API server and in the kubelet."""
+        """Delete the pod at the API server and in the kubelet, with its process."""
+        self.processes.end(pod)
         self.api.delete_object("Pod", pod.name, pod.namespace)
         await self.kubelet.delete(pod.uid)
 
@@ -182,6 +190,7 @@ async def open_stage() -> AsyncIterator[Stage]:
             try:
                 yield stage
             finally:
+                stage.processes.stop()
                 await stage.kill_agent()
     finally:
         shutil.rmtree(root, ignore_errors=True)

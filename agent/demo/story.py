@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from agent.demo.stage import REPLICAS, SHARED, WHOLE, Stage
 from agent.http.inspect_document import InspectDocument, InspectedAllocation, InspectedHealth
+from agent.http.usage.usage_document import UsageDocument, UsingContainer
 from agent.testing.node_kubelet import Capacity
 from agent.vendor_api.agent import Proof
 
@@ -17,6 +18,12 @@ LABELS = {
     "xpu-agent.io/simulated.memory": "81920",
     "xpu-agent.io/simulated.product": "Simulated-H100-80GB",
 }
+
+#: What the pods use of their cards at one look and at the next: GiB, and the part of the time.
+USES = (
+    {"trainer": (24, 0.35), "notebook-0": (6, 0.1), "notebook-1": (3, 0.0)},
+    {"trainer": (61, 0.97), "notebook-0": (11, 0.25), "notebook-1": (3, 0.6)},
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +71,10 @@ async def pod_admitted(stage: Stage) -> Evidence:
 
 
 async def cards_used(stage: Stage) -> Evidence:
-    card = (await stage.kubelet.run_options(stage.pods["trainer"].uid, "main")).env["XPU_VISIBLE_DEVICES"]
-    shown = []
-    for gigabytes, busy, celsius in ((24, 0.35, 51.0), (61, 0.97, 68.0)):
-        stage.scenario.use(card, memory_used=gigabytes << 30, utilization=busy, temperature=celsius)
-        use = await stage.used_card(card, gigabytes << 30)
-        shown.append(f"{gigabytes} GiB, {use.utilization or 0:.0%} busy, {use.temperature_celsius:g} °C")
-    return {"the trainer's card": ", then ".join(shown), "the same as a live table": "xpu-agent top"}
+    looks = [await _look(stage, uses) for uses in USES]
+    stage.processes.sway()
+    shown = {name: ", then ".join(look[name] for look in looks) for name in USES[0]}
+    return {**shown, "live, in another terminal": f"xpu-agent top --state-dir {stage.state_dir}"}
 
 
 async def card_breaks(stage: Stage) -> Evidence:
@@ -198,7 +202,7 @@ STORY = (
         kubelet_sees_them,
     ),
     Step("pods admitted", "A trainer gets a whole card, two notebooks share the others.", pod_admitted),
-    Step("cards are used", "The agent samples how much of each card is in use.", cards_used),
+    Step("cards are used", "The agent sees what each container uses of its card.", cards_used),
     Step("a card breaks", "One card falls off the bus: its replicas go, no other ID does.", card_breaks),
     Step("repaired by proof", "Looking well again is not enough; a reset is proof.", card_repaired),
     Step("the library crashes", "The vendor's library segfaults. No other part notices.", library_crashes),
@@ -220,6 +224,25 @@ def _counts(stage: Stage) -> dict[str, object]:
         name: f"{capacity.allocatable} of {capacity.capacity} allocatable"
         for name, capacity in sorted(stage.kubelet.counts().items())
     }
+
+
+async def _look(stage: Stage, uses: Mapping[str, tuple[int, float]]) -> Mapping[str, str]:
+    """Let the pods use so much of their cards; returns what the agent says of each pod then."""
+    for name, (gigabytes, busy) in uses.items():
+        pod = stage.pods[name]
+        card = (await stage.kubelet.run_options(pod.uid, "main")).env["XPU_VISIBLE_DEVICES"]
+        stage.processes.use(pod, card, gigabytes << 30, busy)
+    wanted = {(name, "main", gigabytes << 30, busy) for name, (gigabytes, busy) in uses.items()}
+    document = await stage.until_used(lambda it: wanted <= _figures(it))
+    return {it.pod: _use(it) for it in document.containers}
+
+
+def _figures(document: UsageDocument) -> set[tuple[object, ...]]:
+    return {(it.pod, it.container, it.memory_bytes, it.utilization) for it in document.containers}
+
+
+def _use(container: UsingContainer) -> str:
+    return f"{(container.memory_bytes or 0) >> 30} GiB, {container.utilization or 0:.0%} busy"
 
 
 def _follows(document: InspectDocument) -> bool:

@@ -55,7 +55,7 @@ class ProcessReader:
     """
 
     def __init__(self, proc: Path = PROC) -> None:
-        self._proc = os.fspath(proc)
+        self.proc = os.fspath(proc)
         self._known: dict[int, _KnownProcess] = {}
 
     def read(self, pids: Collection[int]) -> ReadProcesses:
@@ -83,7 +83,7 @@ class ProcessReader:
     def _inode(self, pid: int) -> tuple[int, int] | None:
         """Number and time of the inode of the process's directory; None if there is no process."""
         try:
-            status = os.stat(f"{self._proc}/{pid}")
+            status = os.stat(f"{self.proc}/{pid}")
         except OSError:
             return None
         return status.st_ino, status.st_ctime_ns
@@ -115,7 +115,7 @@ class ProcessReader:
 
     def _content(self, pid: int, name: str, limit: int) -> bytes:
         """The content; more bytes than `limit` if the file is longer."""
-        descriptor = os.open(f"{self._proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(f"{self.proc}/{pid}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             text = os.read(descriptor, limit + 1)
             while 0 < len(text) <= limit and (more := os.read(descriptor, limit + 1 - len(text))):

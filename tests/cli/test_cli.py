@@ -182,6 +182,17 @@ def test_config_check_warns_of_what_a_vendor_doubts(config: Path, capsys: pytest
     assert told in capsys.readouterr().err
 
 
+def test_config_check_warns_of_a_setting_without_effect(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text("version: v1\nmetrics: {compat: [dcgm]}")
+
+    assert main(["config", "check", "--config", str(config)]) == 0
+
+    told = capsys.readouterr().err
+    assert f"{config}:2: metrics.compat: has no effect while usage.enabled is false" in told
+
+
 def test_config_check_refuses_what_the_agent_would_not_be_ready_with(
     config: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

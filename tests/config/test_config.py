@@ -108,7 +108,8 @@ vendors:
         ids: short
 report: {mode: none, labels: false, featuresFile: /f, timestamp: false, machineFile: "", labelsAs: file,
   namespace: gpu, events: false, vendor: nvidia, deviceInfosDir: /d}
-usage: {enabled: true, interval: 10s, limitExceeded: {by: 0.5, for: 1m}, idle: {event: true, after: 2h}}
+usage: {enabled: true, interval: 10s, procDir: /host/proc, limitExceeded: {by: 0.5, for: 1m},
+  idle: {event: true, after: 2h}}
 metrics: {compat: [dcgm, gpu-manager]}
 """)
 
@@ -128,7 +129,7 @@ metrics: {compat: [dcgm, gpu-manager]}
         "none", False, "/f", False, "", "file", "gpu", False, "nvidia", "/d"
     )
     assert config.usage == UsageSettings(
-        True, 10.0, LimitExceededSettings(Ratio(0.5), 60.0), IdleSettings(True, 7200.0)
+        True, 10.0, Path("/host/proc"), LimitExceededSettings(Ratio(0.5), 60.0), IdleSettings(True, 7200.0)
     )
     assert config.metrics == MetricsSettings(("dcgm", "gpu-manager"))
 
@@ -622,6 +623,7 @@ def test_the_pace_of_reconciling_is_bounded(reconcile: str, error: str) -> None:
         ("{limitExceeded: {for: 2h}}", "usage.limitExceeded.for: must be from 0s to 1h, found 7200s"),
         ("{idle: {after: 59s}}", "usage.idle.after: must be from 1m to 168h, found 59s"),
         ("{idle: {events: true}}", "usage.idle.events: unknown key"),
+        ("{procDir: host/proc}", "usage.procDir: must be an absolute path, found 'host/proc'"),
     ],
 )
 def test_the_settings_of_use_are_bounded(usage: str, error: str) -> None:
@@ -759,6 +761,7 @@ def test_the_effective_configuration_has_every_default() -> None:
         "usage": {
             "enabled": False,
             "interval": 5.0,
+            "procDir": "/proc",
             "limitExceeded": {"by": 0.05, "for": 30.0},
             "idle": {"event": False, "after": 1800.0},
         },

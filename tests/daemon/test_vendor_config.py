@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from agent.config import Config, VendorSettings, parse
+from agent.config import Config, VendorSettings, parse, to_yaml
 from agent.config.flag_overlay import with_flags
 from agent.config.given_flags import given_flags
 from agent.core.errors import ConfigError
@@ -140,6 +140,22 @@ def test_a_path_that_leads_nowhere_is_told_as_far_as_it_goes(found: list[VendorP
 
     with pytest.raises(ConfigError, match=r"f:4: vendors\.acme\.settings\.deep\[7\]\.x: is odd"):
         vendor_config.check_config(parse(text, "f", "n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "paths"),
+    [
+        ("metrics: {compat: [dcgm]}", ["metrics.compat"]),
+        ("usage: {idle: {event: true, after: 1h}}", ["usage.idle.event", "usage.idle.after"]),
+        ("usage: {limitExceeded: {by: 0.5, for: 1m}}", ["usage.limitExceeded.by", "usage.limitExceeded.for"]),
+        ("usage: {enabled: false, interval: 1s, procDir: /p}", ["usage.interval", "usage.procDir"]),
+        ("usage: {enabled: true, interval: 1s}\nmetrics: {compat: [dcgm]}", []),
+        (to_yaml(Config()), []),
+    ],
+)
+def test_a_setting_of_use_without_use_is_a_warning_with_its_line(text: str, paths: list[str]) -> None:
+    warnings = vendor_config.check_config(parse(text, "f", "n")).warnings
+    assert warnings == tuple(f"f:1: {it}: has no effect while usage.enabled is false" for it in paths)
 
 
 def test_what_a_vendor_doubts_becomes_a_few_warnings_with_their_lines(found: list[VendorPlugin]) -> None:

@@ -46,7 +46,9 @@ class SampleJoiner:
         self._name_pods({it.owner.uid for it in read.processes.values()} - {""}, promises)
         trouble = read.trouble
         if pids and not read.processes:
-            trouble = "none of the processes is in /proc: the agent does not see the host's pids"
+            trouble = (
+                f"none of the processes is in {self._reader.proc}: the agent does not see the host's pids"
+            )
         held = self._holdings = holdings(self._vendor, sample, promises, self._holdings)
         return JoinedSample(KnownSample(sample, read.processes, self._logs, held.places), held, trouble)
 

@@ -17,7 +17,7 @@ from agent.core.usage.usage_report import UsageReport
 from agent.daemon.usage.current_accounts import CurrentAccounts
 from agent.daemon.usage.usage_followers import UsageFollowers
 from agent.daemon.usage.vendor_samples import SampledVendor, VendorSamples
-from agent.host.node_processes import ProcessReader, pod_log_directories, sees_node_pids
+from agent.host.node_processes import pod_log_directories
 
 
 class UsageSampler:
@@ -30,17 +30,15 @@ class UsageSampler:
         config: Callable[[], Config],
         clock: Callable[[], float],
         history: UsageHistory,
-        reader: Callable[[], ProcessReader] = ProcessReader,
         log_directories: Callable[[], Collection[str]] = pod_log_directories,
     ) -> None:
         """`vendors` and `config`: those in service and in force now. `clock`: Unix time that never jumps."""
         self._promises = promises
         self._config = config
         self._clock = clock
-        self._samples = VendorSamples(vendors, promises, config, clock, reader, log_directories)
+        self._samples = VendorSamples(vendors, promises, config, clock, log_directories)
         self._accounts = CurrentAccounts(self._samples.fresh, promises)
         self._followers = UsageFollowers(history)
-        self._sees_node_pids = sees_node_pids()
 
     async def run(self) -> None:
         """Sample for ever."""
@@ -87,7 +85,7 @@ class UsageSampler:
             tuple(self._followers.timed(found.containers)),
             found.processes,
             found.unknown,
-            self._sees_node_pids,
+            self._samples.sees_node_pids,
         )
 
     @property

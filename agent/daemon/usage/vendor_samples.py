@@ -16,7 +16,7 @@ from agent.core.errors import SamplingEnded, VendorError
 from agent.core.model import VendorState
 from agent.core.usage.usage_report import SamplingStatus, VendorSample
 from agent.daemon.usage.sample_joiner import JoinedSample, SampleJoiner
-from agent.host.node_processes import ProcessReader, pod_log_directories
+from agent.host.node_processes import ProcessReader, pod_log_directories, sees_node_pids
 from agent.vendor_api.text import shorten
 
 log = structlog.get_logger(__name__)
@@ -48,7 +48,6 @@ class VendorSamples:
         promises: Callable[[], Promises],
         config: Callable[[], Config],
         clock: Callable[[], float],
-        reader: Callable[[], ProcessReader] = ProcessReader,
         log_directories: Callable[[], Collection[str]] = pod_log_directories,
     ) -> None:
         """`vendors` and `config`: those in service and in force now. `clock`: Unix time that never jumps."""
@@ -56,15 +55,20 @@ class VendorSamples:
         self._promises = promises
         self._config = config
         self._clock = clock
-        self._reader = reader
         self._log_directories = log_directories
         self._known: dict[str, _Vendor] = {}
+        self._proc = config().usage.proc_dir
 
     @property
     def statuses(self) -> tuple[SamplingStatus, ...]:
         """How the sampling of each vendor in service goes."""
         vendors = self._vendors()
         return tuple(it.status for name, it in self._known.items() if name in vendors)
+
+    @property
+    def sees_node_pids(self) -> bool:
+        """Whether the agent has the PIDs of the machine."""
+        return sees_node_pids(self._proc)
 
     def fresh(self) -> Mapping[str, JoinedSample]:
         """The last samples that speak of now, of the vendors in service."""
@@ -80,6 +84,7 @@ class VendorSamples:
 
         A vendor that is not open is not asked. Its reason is in the vendor's state and in the log.
         """
+        self._follow_proc_dir()
         vendors = self._vendors()
         states = {it.name: it for it in self._promises().scene.snapshot.vendors}
         is_open = {name for name in vendors if name in states and states[name].state is VendorState.OPEN}
@@ -140,7 +145,18 @@ class VendorSamples:
         self._set_status(vendor, SamplingStatus(vendor.status.vendor, at, error, tells_processes=tells))
 
     def _new(self, name: str) -> _Vendor:
-        return _Vendor(SamplingStatus(name), SampleJoiner(name, self._reader(), self._log_directories))
+        return _Vendor(SamplingStatus(name), self._new_joiner(name))
+
+    def _new_joiner(self, name: str) -> SampleJoiner:
+        return SampleJoiner(name, ProcessReader(self._proc), self._log_directories)
+
+    def _follow_proc_dir(self) -> None:
+        """Look for the processes where the config has them now. A sample that is awaited keeps its joiner."""
+        proc = self._config().usage.proc_dir
+        if proc != self._proc:
+            self._proc = proc
+            for name, vendor in self._known.items():
+                vendor.joiner = self._new_joiner(name)
 
     def _set_status(self, vendor: _Vendor, status: SamplingStatus) -> None:
         if status.error and not vendor.status.error:  # the text may change with each sample

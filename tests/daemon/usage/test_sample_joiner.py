@@ -65,6 +65,6 @@ def test_a_sample_without_any_process_of_the_node_has_a_word_for_that(tmp_path: 
     joiner = Node(tmp_path).joiner
     strangers = VendorSample((card(GIB),), (process(8), process(9)))
     assert joiner.join(strangers, NOTHING_KNOWN).trouble == (
-        "none of the processes is in /proc: the agent does not see the host's pids"
+        f"none of the processes is in {tmp_path}: the agent does not see the host's pids"
     )
     assert joiner.join(VendorSample((card(GIB),), ()), NOTHING_KNOWN).trouble == ""

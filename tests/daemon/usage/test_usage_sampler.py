@@ -24,7 +24,6 @@ from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import ContainerUse, SamplingStatus, Unattributed, VendorSample
 from agent.daemon.usage import current_accounts
 from agent.daemon.usage.usage_sampler import UsageSampler
-from agent.host.node_processes import ProcessReader
 from agent.vendor_api.agent import ProcessUsage
 
 UID = "0f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0"
@@ -57,7 +56,7 @@ class Node:
         self.now = NOON
         self.vendors: dict[str, Vendor] = {}
         self.promises: Promises = moment()
-        self.config = Config(usage=UsageSettings(enabled=True))
+        self.config = Config(usage=UsageSettings(enabled=True, proc_dir=proc))
         self.logs: tuple[str, ...] = ()
         self.logs_read = 0
         self.sampler = UsageSampler(
@@ -66,7 +65,6 @@ class Node:
             lambda: self.config,
             lambda: self.now,
             UsageHistory(),
-            lambda: ProcessReader(proc),
             self.log_directories,
         )
 
@@ -82,7 +80,7 @@ class Node:
 
     def wants(self, idle: IdleSettings | None = None) -> None:
         """The config has a sample each minute, and an alarm where `idle` says so."""
-        usage = UsageSettings(enabled=True, interval=60.0, idle=idle or IdleSettings())
+        usage = UsageSettings(enabled=True, interval=60.0, proc_dir=self.proc, idle=idle or IdleSettings())
         self.config = replace(self.config, usage=usage)
 
     async def round(self, seconds: float = 5.0) -> None:
@@ -246,7 +244,7 @@ async def test_a_defect_in_what_follows_a_sample_is_said_of_its_vendor(
 
 
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
-    node.config = replace(node.config, usage=UsageSettings(enabled=True, interval=0.01))
+    node.config = replace(node.config, usage=replace(node.config.usage, interval=0.01))
     node.vendors = {"hung": Vendor(), "acme": Vendor()}
     node.promises = moment(states=dict.fromkeys(node.vendors, VendorState.OPEN))
     node.vendors["hung"].answers.clear()
@@ -291,9 +289,25 @@ async def test_what_was_wrong_with_a_sample_is_in_the_status(node: Node) -> None
 async def test_an_agent_that_does_not_see_the_hosts_pids_says_so(node: Node) -> None:
     node.vendors["acme"] = Vendor(process(7, GIB), process(8, GIB))
     await node.round()
-    assert node.status.error == "none of the processes is in /proc: the agent does not see the host's pids"
+    assert node.status.error == (
+        f"none of the processes is in {node.proc}: the agent does not see the host's pids"
+    )
     (of_card,) = node.sampler.report().cards
     assert of_card.unattributed[Unattributed.UNMEASURED] == 4 * GIB
+
+
+async def test_processes_are_looked_for_where_the_config_has_them_now(node: Node, tmp_path: Path) -> None:
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    node.proc = tmp_path / "host"
+    (node.proc / "self" / "ns").mkdir(parents=True)
+    (node.proc / "self" / "ns" / "pid").symlink_to("pid:[4026531836]")
+    node.has(7)
+    await node.round()
+    assert (node.containers["p"].processes, node.sampler.report().sees_node_pids) == (0, False)
+    node.wants()
+    await node.round()
+    assert (node.containers["p"].processes, node.sampler.report().sees_node_pids) == (1, True)
 
 
 async def test_a_vendor_that_is_not_open_is_not_asked_and_is_shown_only_if_it_was(node: Node) -> None:
