@@ -457,6 +457,25 @@ async def test_the_accounts_of_two_vendors_are_made_in_threads_alone_and_views_s
     assert threading.main_thread() not in made[2:]
 
 
+async def test_a_report_that_was_prepared_makes_no_accounts_on_the_loop(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.vendors["acme"] = Vendor()
+    await node.round()
+    made: list[threading.Thread] = []
+
+    def noted(*of: Any) -> Accounts:
+        made.append(threading.current_thread())
+        return accounts(*of)
+
+    monkeypatch.setattr(current_accounts, "accounts", noted)
+    node.promises = of("p")  # the ledger has changed
+    await node.sampler.prepare()
+    assert node.containers.keys() == {"p"}
+    assert len(made) == 1
+    assert threading.main_thread() not in made
+
+
 async def test_a_list_of_ten_thousand_processes_loses_nothing(node: Node) -> None:
     node.has(7)
     node.promises = of("p")
