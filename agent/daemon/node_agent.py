@@ -211,6 +211,10 @@ class NodeAgent:
 
         return with_use(self._parts, status) if self._parts is not None else status
 
+    def prepare_use(self) -> Awaitable[object] | None:
+        """Makes in threads what takes long of `with_use`; None where use is not sampled."""
+        return self._parts.usage.prepare() if self._parts is not None else None
+
     def serving_view(self) -> AgentStatus | None:
         """The status without figures, for comparisons; None while another agent serves the node."""
         from agent.daemon.running_status import status_without_figures

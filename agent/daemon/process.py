@@ -219,7 +219,7 @@ async def _keep_serving(address: str, agent: NodeAgent) -> None:
     pauses = Pauses(*RETRY_BIND)
     while True:
         try:
-            await http.serve(agent.view, address, agent.apply, agent.with_use)
+            await http.serve(agent.view, address, agent.apply, agent.with_use, agent.prepare_use)
         except http.CannotServe as exc:
             if str(exc) != logged:
                 log.error("views not served, trying again", address=address, error=str(exc))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +52,10 @@ class UsageSwitch:
     def report(self) -> UsageReport | None:
         """The use of the cards as of now; None where it is not sampled."""
         return self._sampler.report() if self._sampler is not None else None
+
+    def prepare(self) -> Awaitable[object] | None:
+        """Makes in a thread what takes long of `report`; None where use is not sampled."""
+        return self._sampler.prepare() if self._sampler is not None else None
 
     @property
     def alarms(self) -> tuple[UsageAlarm, ...]:

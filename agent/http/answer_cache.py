@@ -24,6 +24,10 @@ class AnswerCache:
         self._answers: dict[str, HttpAnswer] = {}
         self._until = 0.0
 
+    def has(self, target: str) -> bool:
+        """Whether the answer to the target need not be made now."""
+        return target in self._answers and self._clock() < self._until
+
     def __call__(self, target: str) -> HttpAnswer:
         now = self._clock()
         if now >= self._until:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import anyio
 import h11
@@ -17,14 +19,25 @@ from agent.http.loop_turns import LoopTurns
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
 #: (target, host) to the answer. The target is a path with an optional query; the host is the Host header.
 GetHandler = Callable[[str, str], HttpAnswer]
+#: Target to what to await before the answer is made; None where there is nothing.
+Preparation = Callable[[str], Awaitable[object] | None]
 #: (path, body, user id of the client) to the answer.
 PostHandler = Callable[[str, bytes, int], Awaitable[HttpAnswer]]
 
 #: Bytes that one read takes: of a request, and of what follows the last one.
 _CHUNK, _DRAINED = 2 * 1024, 64 * 1024
 _METHODS = (b"GET", b"HEAD")
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How GET is answered: threads prepare what takes long, then the loop makes the answer in one go."""
+
+    get: GetHandler
+    prepare: Preparation
 
 
 class ClientConnection:
@@ -36,7 +49,7 @@ class ClientConnection:
         peer: str,
         limits: ClientLimits,
         turns: LoopTurns,
-        get: GetHandler,
+        views: Views,
         post: PostHandler | None,
         changed: Callable[[], None],
     ) -> None:
@@ -44,7 +57,7 @@ class ClientConnection:
         self._client = client
         self._limits = limits
         self._turns = turns
-        self._get = get
+        self._views = views
         self._post = post
         self._changed = changed
         self._methods = _METHODS if post is None else (*_METHODS, b"POST")
@@ -158,17 +171,20 @@ class ClientConnection:
         path = target.partition("?")[0]
         try:
             if self._post is not None and request.method == b"POST":
-                return await self._answer_post(self._post(path, body, self._user()))
-            return self._get(target, _host(request))
+                return await self._without_turn(self._post(path, body, self._user()))
+            if (preparation := self._views.prepare(target)) is not None:
+                await self._without_turn(preparation)
+            return self._views.get(target, _host(request))
         except Exception:
             log.exception("view failed" if request.method in _METHODS else "command failed", path=path)
             return text(500, "this cannot be answered; the agent's log says why")
 
-    async def _answer_post(self, answer: Awaitable[HttpAnswer]) -> HttpAnswer:
+    async def _without_turn(self, work: Awaitable[T]) -> T:
+        """Await work that others do for the client, who keeps the connection meanwhile."""
         self._end()
         self.awaits_answer = True
         try:
-            return await answer
+            return await work
         finally:
             await self._begin()
 

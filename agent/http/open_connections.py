@@ -9,7 +9,7 @@ import anyio
 import structlog
 
 from agent.core.cell import Cell
-from agent.http.client_connection import ClientConnection, GetHandler, PostHandler
+from agent.http.client_connection import ClientConnection, PostHandler, Views
 from agent.http.client_limits import ClientLimits
 from agent.http.loop_turns import LoopTurns
 
@@ -26,9 +26,9 @@ class ClientConnections:
     that awaits an answer is never closed.
     """
 
-    def __init__(self, get: GetHandler, limits: ClientLimits, post: PostHandler | None = None) -> None:
+    def __init__(self, views: Views, limits: ClientLimits, post: PostHandler | None = None) -> None:
         """`post` answers POST requests, which come over unix sockets only; without it they are refused."""
-        self._get = get
+        self._views = views
         self._post = post
         self._limits = limits
         self._turns = LoopTurns(limits.share)
@@ -62,7 +62,7 @@ class ClientConnections:
             client.setblocking(False)
             peer = address[0] if listener.family != socket.AF_UNIX else ""
             connection = ClientConnection(
-                client, peer, self._limits, self._turns, self._get, self._post, self._open.touch
+                client, peer, self._limits, self._turns, self._views, self._post, self._open.touch
             )
         finally:
             self._accepts.end()

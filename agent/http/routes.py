@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from enum import Enum
+from importlib import import_module
 from urllib.parse import parse_qsl, quote
+
+import anyio.to_thread
 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.http import probes, tool_formats
@@ -16,8 +20,14 @@ from agent.http.usage.usage_answer import USAGE, usage_answer, wanted_history
 StatusSource = Callable[[], AgentStatus]
 #: Adds the use of the cards, whose making takes longer than all the rest, to a status.
 WithUse = Callable[[AgentStatus], AgentStatus]
+#: What threads do before the use of the cards is shown; None where use is not sampled.
+PrepareUse = Callable[[], Awaitable[object] | None]
 #: The views that show use.
 _OF_USE = frozenset({"/metrics", "/inspect", USAGE})
+#: The modules that the first answer to a path needs: tens of milliseconds of work, and memory that an agent
+#: without such clients saves.
+_LOADED = {"/metrics": "agent.http.metrics"}
+_LOADED_WITH_USE = {"/metrics": "agent.http.usage.series", USAGE: "agent.http.usage.document_builder"}
 
 
 class Audience(Enum):
@@ -56,6 +66,26 @@ def as_it_is(status: AgentStatus) -> AgentStatus:
     return status
 
 
+def nothing() -> None:
+    """The preparation of an agent that needs none."""
+
+
+def preparation(target: str, prepare_use: PrepareUse = nothing) -> Awaitable[object] | None:
+    """What to await before the target is answered, so that the loop is not held up; None for nothing."""
+    path = target.partition("?")[0]
+    use = prepare_use() if path in _OF_USE else None
+    wanted = (_LOADED.get(path), _LOADED_WITH_USE.get(path) if use is not None else None)
+    new = [name for name in wanted if name is not None and name not in sys.modules]
+    return _prepared(use, new) if use is not None or new else None
+
+
+async def _prepared(use: Awaitable[object] | None, modules: Iterable[str]) -> None:
+    if use is not None:
+        await use
+    for name in modules:
+        await anyio.to_thread.run_sync(import_module, name)
+
+
 def answer(status: StatusSource, audience: Audience, target: str, with_use: WithUse = as_it_is) -> HttpAnswer:
     """The answer to a GET of the target: a path with an optional query."""
     path, _, query = target.partition("?")
@@ -82,7 +112,7 @@ def answer(status: StatusSource, audience: Audience, target: str, with_use: With
 
 
 def _metrics(status: AgentStatus) -> HttpAnswer:
-    # Imported here: an agent without a scrape saves the memory and tens of milliseconds.
+    # Imported here: an agent without a scrape saves the memory. `preparation` has imported the module.
     from agent.http.metrics import metrics
 
     return metrics(status)

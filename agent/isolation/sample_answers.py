@@ -180,6 +180,7 @@ class _Form(Generic[T]):
         self.limit = limit
         self.needed = tuple(needed)
         self.figures = {**needed, **figures}
+        self.has_memory = "memory_total" in self.figures
         self.decode = msgspec.json.Decoder(kind).decode
         self.decode_all = msgspec.json.Decoder(tuple[kind, ...]).decode  # type: ignore[valid-type]
 
@@ -192,7 +193,14 @@ class _Form(Generic[T]):
         return all(
             figure.can_be_true([getattr(entry, name) for entry in entries])
             for name, figure in self.figures.items()
-        )
+        ) and not (self.has_memory and any(map(self.excess, entries)))
+
+    def excess(self, entry: Any) -> str:
+        """Why there cannot be so much memory in use; empty where there can, or where that is not known."""
+        if not self.has_memory or entry.memory_used is None or entry.memory_total is None:
+            return ""
+        is_more = entry.memory_used > entry.memory_total
+        return f"{entry.memory_used} is more than memory_total, {entry.memory_total}" if is_more else ""
 
 
 _USAGES = _Form(
@@ -308,13 +316,20 @@ class _Entries(Generic[T]):
         for name in self._form.needed:
             troubles.setdefault(name, "there is none")
         wrong = {name: trouble for name, trouble in troubles.items() if trouble}
-        unusable = not wrong or wrong.keys() & set(self._form.needed)
+        entry = self._without(wrong, known)
+        if entry is not None and (excess := self._form.excess(entry)):
+            wrong["memory_used"] = excess
+            entry = self._without(wrong, known)
         if not wrong:  # a field is there twice, say, and only its last value is right
-            wrong = {"as a whole": self._trouble_as_a_whole(piece)}
+            wrong, entry = {"as a whole": self._trouble_as_a_whole(piece)}, None
         self._wrong += len(wrong)
         name, why = next(iter(wrong.items()))
         self._first = self._first or f"{self._form.one} {number}: {name}: {why}"
-        if unusable:
+        return entry
+
+    def _without(self, wrong: Mapping[str, str], known: Mapping[str, Any]) -> T | None:
+        """The entry of these figures without the wrong ones; None where one of those is needed."""
+        if wrong.keys() & set(self._form.needed):
             return None
         return self._form.kind(**{name: value for name, value in known.items() if name not in wrong})
 

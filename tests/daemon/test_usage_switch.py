@@ -70,9 +70,12 @@ async def test_a_config_that_is_awaited_switches_nothing_on(tmp_path: Path) -> N
     async with running(config, tmp_path) as switch:
         config.set(replace(config.value, error="still no config"))
         await asyncio.sleep(0)
-        assert switch.report is None
+        assert (switch.report, switch.prepare()) == (None, None)
         config.set(state(enabled=True))
         await eventually(lambda: switch.report is not None)
+        preparation = switch.prepare()
+        assert preparation is not None
+        await preparation
 
 
 async def test_the_next_agent_has_the_history_of_the_last_one(tmp_path: Path) -> None:

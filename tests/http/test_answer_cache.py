@@ -37,6 +37,16 @@ def test_within_a_second_an_answer_is_made_once() -> None:
     assert third.body == b"/metrics 2\n"
 
 
+def test_an_answer_is_there_for_a_second_from_when_it_was_made() -> None:
+    made = Made()
+    assert not made.recent.has("/metrics")
+    made.recent("/metrics")
+    assert made.recent.has("/metrics")
+    assert not made.recent.has("/inspect")
+    made.now += 1.0
+    assert not made.recent.has("/metrics")
+
+
 def test_each_target_has_an_answer_of_its_own() -> None:
     made = Made()
 

@@ -25,7 +25,7 @@ from support.waiting import eventually
 
 from agent.core.errors import AgentError, ConfigError
 from agent.core.publishing.agent_status import AgentStatus
-from agent.http import CannotServe, serve, serving
+from agent.http import CannotServe, answer_cache, serve, serving
 from agent.http import listen as listeners
 from agent.http.client_limits import ClientLimits
 
@@ -283,6 +283,45 @@ async def test_clients_that_come_while_the_server_leaves_are_hung_up_on() -> Non
             with contextlib.suppress(ConnectionError):
                 await reader.read()
             writer.close()
+
+
+async def test_others_are_answered_while_a_view_is_prepared_and_the_view_after_that() -> None:
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def prepare() -> None:
+        begun.set()
+        await may_end.wait()
+
+    async with serving(view, LOOPBACK, prepare_use=prepare) as at:
+        async with asyncio.timeout(30):
+            asked = asyncio.create_task(talk(at, get("/metrics")))
+            await begun.wait()
+            assert status(await talk(at, get("/healthz"))) == 200
+            assert not asked.done()
+            may_end.set()
+            assert status(await asked) == 200
+
+
+async def test_a_view_that_cannot_be_prepared_is_an_error_of_its_own() -> None:
+    async def prepare() -> None:
+        raise RuntimeError("broken")
+
+    async with serving(view, LOOPBACK, prepare_use=prepare) as at:
+        assert status(await talk(at, get("/metrics"))) == 500
+        assert status(await talk(at, get("/healthz"))) == 200
+
+
+async def test_a_kept_answer_needs_no_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answer_cache, "KEPT_SECONDS", 3600.0)
+    prepared: list[None] = []
+
+    async def prepare() -> None:
+        prepared.append(None)
+
+    async with serving(view, LOOPBACK, prepare_use=prepare) as at:
+        for _ in range(3):
+            assert status(await talk(at, get("/metrics"))) == 200
+    assert len(prepared) == 1
 
 
 async def test_serving_ends_when_cancelled(path: Path) -> None:

@@ -50,6 +50,24 @@ def test_figures_at_their_bounds_are_taken() -> None:
     )
 
 
+def test_more_memory_in_use_than_a_card_has_is_left_out() -> None:
+    full, above = ({"uuid": it, "memory_used": used, "memory_total": 7} for it, used in (("a", 7), ("b", 8)))
+
+    sample = sampled([full, above])
+
+    assert sample.usages == (Usage("a", 7, 7), Usage("b", None, 7))
+    assert sample.complaints == {
+        "usage": "1 figure or entry cannot be used, the first: usage 1: memory_used: "
+        "8 is more than memory_total, 7"
+    }
+
+
+def test_a_total_that_cannot_be_true_makes_no_memory_in_use_wrong() -> None:
+    sample = sampled([{"uuid": "a", "memory_used": 5, "memory_total": -1}])
+    assert sample.usages == (Usage("a", 5),)
+    assert "memory_total: -1 is not between" in sample.complaints["usage"]
+
+
 def test_a_slice_names_its_card_and_a_name_that_no_card_has_costs_only_itself() -> None:
     good, bad = {**GOOD_USAGE, "parent": "card"}, {**GOOD_USAGE, "uuid": "c", "parent": "a b"}
 

@@ -46,6 +46,8 @@ class KnownSample(Struct, frozen=True):
     logs: Mapping[str, PodName] = field(default_factory=dict)
     #: Where containers had an allocation when the sample was taken.
     held: frozenset[Place] = frozenset()
+    #: How many processes were left out because the vendor lists no such device.
+    unlisted: int = 0
 
 
 def accounts(
@@ -65,11 +67,18 @@ def accounts(
         ).made()
         for vendor, known in samples.items()
     ]
-    unknown = Counter({"owner": 0, "memory": 0, "utilization": 0})
+    unknown = Counter({"card": 0, "owner": 0, "memory": 0, "utilization": 0})
     for account in found:
         unknown.update(account.unknown)
+    positions = {it.uuid: n for n, it in enumerate(promises.scene.snapshot.devices)}
+
+    def position(card: CardUse) -> tuple[int, bool, int]:
+        """As the cards are listed, each before its slices; what is listed no more is last."""
+        own = positions.get(card.usage.uuid, len(positions))
+        return own if card.parent is None else positions.get(card.parent, own), card.parent is not None, own
+
     return Accounts(
-        tuple(it for account in found for it in account.cards),
+        tuple(sorted((it for account in found for it in account.cards), key=position)),
         tuple(it for account in found for it in account.containers),
         tuple(it for account in found for it in account.processes),
         dict(unknown),
@@ -91,7 +100,7 @@ class _VendorAccount:
         self._usages = {it.uuid: it for it in reversed(known.sample.usages or ())}
         processes = known.sample.processes
         self._tells_processes = processes is not None
-        self._unknown: Counter[str] = Counter()
+        self._unknown: Counter[str] = Counter(card=known.unlisted)
         self._on_card = _by_card(processes or (), holdings)
 
     def made(self) -> Accounts:

@@ -17,6 +17,8 @@ MAX_HISTORIES = 256
 #: Bytes of one step of the kept memory, and parts of the kept utilization in 1.
 MEMORY_STEP = 1024
 UTILIZATION_STEPS = 10_000
+#: More samples than a minute can have.
+MOST_SAMPLES = 1 << 20
 
 #: Namespace, pod, container and the uuid of the card or slice. The container is empty where only the pod is
 #: known.
@@ -40,6 +42,9 @@ class SavedMinutes(Struct, frozen=True):
     first: int
     memory: bytes
     utilization: bytes
+    #: How many samples the utilization of the last minute is the mean of: more may follow after a restart.
+    #: A file of an earlier release does not say.
+    last_count: int = 1
 
 
 class UsageHistory:
@@ -119,13 +124,19 @@ class _Minutes:
         minutes.utilization.frombytes(saved.utilization)
         if not 0 < len(minutes.memory) == len(minutes.utilization) <= MINUTES:
             raise ValueError(f"{len(minutes.memory)} and {len(minutes.utilization)} minutes")
+        if not 0 <= saved.last_count <= MOST_SAMPLES:
+            raise ValueError(f"{saved.last_count} samples in the last of its minutes")
         minutes._swap_bytes()
+        if minutes.utilization[-1] != _UTILIZATION_UNKNOWN:
+            minutes.count = saved.last_count
+            minutes.total = min(minutes.utilization[-1] / UTILIZATION_STEPS, 1.0) * minutes.count
         return minutes
 
     def saved(self, key: Key) -> SavedMinutes:
         self._swap_bytes()
         try:
-            return SavedMinutes(*key, self.first, self.memory.tobytes(), self.utilization.tobytes())
+            arrays = self.memory.tobytes(), self.utilization.tobytes()
+            return SavedMinutes(*key, self.first, *arrays, self.count)
         finally:
             self._swap_bytes()
 

@@ -116,7 +116,7 @@ class UsageReport(Struct, frozen=True):
     cards: tuple[CardUse, ...] = ()
     containers: tuple[ContainerUse, ...] = ()
     processes: tuple[ProcessUse, ...] = ()
-    #: The number of processes whose `owner`, `memory` or `utilization` is not known, by that word.
+    #: The number of processes whose `card`, `owner`, `memory` or `utilization` is not known, by that word.
     unknown: Mapping[str, int] = field(default_factory=dict)
     #: Whether the agent has the PIDs of the machine, by which libraries name processes.
     sees_node_pids: bool = True

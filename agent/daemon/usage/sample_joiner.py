@@ -9,6 +9,7 @@ from msgspec import Struct
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.usage.card_accounts import KnownSample
 from agent.core.usage.card_holdings import Holdings, holdings
+from agent.core.usage.listed_entries import listed
 from agent.core.usage.process_owners import PodName, PodNames, holder_names, pods_of_log_directories
 from agent.core.usage.usage_report import VendorSample
 from agent.host.node_processes import ProcessReader
@@ -35,12 +36,16 @@ class SampleJoiner:
         self._reader = reader
         self._log_directories = log_directories
         self._holdings: Holdings | None = None
+        #: What the last sample named that is no device of the vendor.
+        self._unlisted: frozenset[str] = frozenset()
         #: Pods that only their log directories name, and those for which these were read without success.
         self._logs: Mapping[str, PodName] = {}
         self._nameless: frozenset[str] = frozenset()
 
     def join(self, sample: VendorSample, promises: Promises) -> JoinedSample:
-        """The sample with its processes, by the allocations and pods of `promises`."""
+        """The sample with its processes, by the devices, allocations and pods of `promises`."""
+        found = listed(self._vendor, sample, promises, self._unlisted)
+        sample, self._unlisted = found.sample, found.unlisted
         pids = {it.pid for it in sample.processes or ()}
         read = self._reader.read(pids)
         self._name_pods({it.owner.uid for it in read.processes.values()} - {""}, promises)
@@ -50,7 +55,8 @@ class SampleJoiner:
                 f"none of the processes is in {self._reader.proc}: the agent does not see the host's pids"
             )
         held = self._holdings = holdings(self._vendor, sample, promises, self._holdings)
-        return JoinedSample(KnownSample(sample, read.processes, self._logs, held.places), held, trouble)
+        known = KnownSample(sample, read.processes, self._logs, held.places, found.processes)
+        return JoinedSample(known, held, trouble)
 
     def _name_pods(self, uids: Collection[str], promises: Promises) -> None:
         """Read the log directories if neither the API server nor the ledger names a pod."""

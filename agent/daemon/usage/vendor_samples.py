@@ -139,7 +139,7 @@ class VendorSamples:
         join, promises = vendor.joiner.join, self._promises()
         joined = await anyio.to_thread.run_sync(join, sample, promises, abandon_on_cancel=True)
         vendor.last = joined
-        complaints = [f"{method}: {it}" for method, it in sample.complaints.items()]
+        complaints = [f"{method}: {it}" for method, it in joined.known.sample.complaints.items()]
         error = "; ".join(filter(None, (*complaints, joined.trouble)))
         tells = sample.processes is not None or "processes" in sample.complaints
         self._set_status(vendor, SamplingStatus(vendor.status.vendor, at, error, tells_processes=tells))

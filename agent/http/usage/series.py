@@ -80,7 +80,7 @@ def _sampling(usage: SeriesUsage) -> Iterator[MetricFamily]:
     help_ = "Seconds since the last sample of the vendor's cards."
     ages = [(named, _seconds(usage.report.now - it.at)) for named, it in vendors if it.at is not None]
     yield MetricFamily("xpu_usage_age_seconds", help_, ages)
-    help_ = "Processes on cards without a known owner, memory or utilization."
+    help_ = "Processes without a known card, owner, memory or utilization."
     unknown = [(labels(("what",), (what,)), count) for what, count in sorted(usage.report.unknown.items())]
     yield MetricFamily("xpu_usage_unknown_processes", help_, unknown)
     help_ = "Whether the series of containers are reduced to series of pods, because there are too many."

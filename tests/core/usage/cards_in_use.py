@@ -39,9 +39,11 @@ HEX = "ab" * 32
 ACME = Vendor("acme", "test:Backend", "acme.com/gpu", lambda devices, request: None)  # type: ignore[arg-type,return-value]
 
 
-def device(uuid: str, memory: int = 16 * GIB, parent: str | None = None) -> DeviceStatus:
+def device(
+    uuid: str, memory: int = 16 * GIB, parent: str | None = None, vendor: str = "acme"
+) -> DeviceStatus:
     return DeviceStatus(
-        "acme", Device(uuid, 0, memory=memory, parent=parent), Health(State.HEALTHY), told_healthy=True
+        vendor, Device(uuid, 0, memory=memory, parent=parent), Health(State.HEALTHY), told_healthy=True
     )
 
 

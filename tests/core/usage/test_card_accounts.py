@@ -50,7 +50,7 @@ def test_the_memory_in_use_is_shared_out_to_containers_host_and_driver() -> None
         Unattributed.UNKNOWN_POD: 0,
         Unattributed.DRIVER: GIB // 2,
     }
-    assert found.unknown == {"owner": 0, "memory": 0, "utilization": 2}
+    assert found.unknown == {"card": 0, "owner": 0, "memory": 0, "utilization": 2}
     assert balanced(found)
 
 
@@ -287,6 +287,14 @@ def test_a_made_slice_with_figures_has_an_account_of_its_own() -> None:
     assert (use.memory, use.memory_limit) == (3 * GIB, 5 * GIB)
     assert by_uuid(found)[CARD].in_slices == 4 * GIB
     assert balanced(found)
+
+
+def test_cards_are_in_the_order_of_the_list_each_before_its_slices() -> None:
+    devices = (device(CARD), device(OTHER_CARD), device(SLICE, parent=CARD))
+    others = replace(card(GIB, "sgpu-9"), parent=OTHER_CARD)
+    sample = VendorSample((others, card(GIB, SLICE), card(GIB, OTHER_CARD), card(GIB)), ())
+    found = account(sample, {}, moment(devices=devices))
+    assert [it.usage.uuid for it in found.cards] == [CARD, SLICE, OTHER_CARD, "sgpu-9"]
 
 
 # All figures that a decoded sample can have (`isolation/sample_answers.py`)

@@ -128,6 +128,30 @@ def test_a_history_continues_after_it_was_saved_with_the_gap_between() -> None:
     assert points(history, "q") == [(FIRST, None, 0.5)]
 
 
+def test_the_mean_of_a_minute_counts_the_samples_before_a_restart_as_those_after() -> None:
+    unbroken, restarted = UsageHistory(), UsageHistory()
+    for second, utilization in ((0, 0.9), (5, 0.9), (10, 0.9), (15, 0.9), (20, 0.9), (55, 0.1)):
+        if second == 55:
+            restarted = UsageHistory(restarted.saved())
+        for history in (unbroken, restarted):
+            history.add(NOON + second, [use(utilization=utilization)])
+    assert points(restarted) == points(unbroken) == [(FIRST, GIB, 0.7667)]
+
+
+def test_what_is_unknown_before_a_restart_does_not_count_for_the_mean() -> None:
+    history = UsageHistory()
+    history.add(NOON, [use(utilization=None)])
+    history = UsageHistory(history.saved())
+    history.add(NOON + 5, [use(utilization=0.5)])
+    assert points(history) == [(FIRST, GIB, 0.5)]
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 60])
+def test_a_number_of_samples_that_no_minute_has_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match="samples"):
+        UsageHistory([SavedMinutes("ns", "p", "main", "GPU-a", FIRST, b"\0" * 4, b"\0" * 2, count)])
+
+
 @pytest.mark.parametrize(
     ("memory", "utilization"),
     [(b"", b""), (b"\0" * 4, b"\0" * 4), (b"\0" * 5, b"\0" * 2), (b"\0" * 4 * 1441, b"\0" * 2 * 1441)],

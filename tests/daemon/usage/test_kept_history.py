@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from core.usage.cards_in_use import CARD
 from support.waiting import eventually
@@ -15,6 +16,8 @@ from support.waiting import eventually
 from agent.core.usage.minute_history import UsageHistory
 from agent.core.usage.usage_report import ContainerUse
 from agent.daemon.usage.kept_history import KeptHistory
+from agent.state.file_envelope import sealed
+from agent.state.file_formats import USAGE_HISTORY
 from agent.state.usage_history_file import NAME, UsageHistoryFile
 
 NOON = 1_800_000_000.0
@@ -66,6 +69,17 @@ async def test_a_disk_that_refuses_the_file_ends_nothing(
     monkeypatch.setattr(UsageHistoryFile, "write", refused)
     await ended(KeptHistory(UsageHistoryFile(tmp_path), history(), 0.01), lambda: len(tried) > 2)
     assert points(UsageHistoryFile(tmp_path).read()) == []
+
+
+def test_a_file_of_an_earlier_release_is_read(tmp_path: Path) -> None:
+    """Its last minute counts as one sample."""
+    (now,) = msgspec.to_builtins(history().saved())
+    earlier = {name: value for name, value in now.items() if name != "last_count"}
+    (tmp_path / NAME).write_bytes(sealed((earlier,), USAGE_HISTORY))
+    read = UsageHistoryFile(tmp_path).read()
+    assert points(read) == points(history())
+    read.add(NOON + 5, [ContainerUse("ns", "p", "uid", "main", "acme", CARD, memory=1024, utilization=0.0)])
+    assert points(read)[0][2] == 0.25
 
 
 def _torn(path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 import pytest
-from core.usage.cards_in_use import CARD, GIB, OTHER_CARD, card, held, moment, pod, process
+from core.usage.cards_in_use import CARD, GIB, OTHER_CARD, card, device, held, moment, pod, process
 from structlog.testing import capture_logs
 from support.waiting import eventually
 
@@ -170,7 +170,9 @@ async def test_what_a_vendor_said_whose_sampling_has_ended_is_seen_nowhere_and_t
 ) -> None:
     node.wants(IdleSettings(event=True, after=60.0))
     of_other = replace(held("q", OTHER_CARD), vendor="other")
-    node.promises = moment(held("p"), of_other, states=dict.fromkeys(VENDORS, VendorState.OPEN))
+    devices = (device(CARD), device(OTHER_CARD, vendor="other"))
+    states = dict.fromkeys(VENDORS, VendorState.OPEN)
+    node.promises = moment(held("p"), of_other, devices=devices, states=states)
     node.vendors = {"acme": Vendor(), "other": Vendor(uuid=OTHER_CARD)}
     for _ in range(2):
         await node.round(60)
@@ -260,7 +262,8 @@ async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node)
 async def test_two_vendors_do_not_forget_each_others_processes(node: Node) -> None:
     node.has(7)
     node.has(8, "1f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0")
-    node.promises = moment(states=dict.fromkeys(VENDORS, VendorState.OPEN))
+    devices = (device(CARD), device("OTHER", vendor="other"))
+    node.promises = moment(devices=devices, states=dict.fromkeys(VENDORS, VendorState.OPEN))
     node.logs = (f"ns_p_{UID}", "ns_q_1f0e1d2c-3b4a-5968-7786-95a4b3c2d1e0")
     node.vendors = {"acme": Vendor(process(7, GIB)), "other": Vendor(process(8, GIB, uuid="OTHER"))}
     for _ in range(3):
@@ -284,6 +287,21 @@ async def test_what_was_wrong_with_a_sample_is_in_the_status(node: Node) -> None
     await node.round()
     assert node.status.error == "processes: 3 entries are left out"
     assert node.status.tells_processes
+
+
+async def test_a_device_that_the_vendor_does_not_list_is_shown_nowhere_and_said_at_the_second_sample(
+    node: Node,
+) -> None:
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB), process(7, GIB, uuid="GPU-strange"))
+    for error in ("", "processes: 1 entry is left out: GPU-strange is no device that the vendor lists"):
+        await node.round()
+        report = node.sampler.report()
+        assert [it.usage.uuid for it in report.cards] == [it.uuid for it in report.processes] == [CARD]
+        assert [it.uuid for it in report.containers] == [CARD]
+        assert report.unknown["card"] == 1
+        assert node.status.error == error
 
 
 async def test_an_agent_that_does_not_see_the_hosts_pids_says_so(node: Node) -> None:
@@ -451,6 +469,25 @@ async def test_the_accounts_of_two_vendors_are_made_in_threads_alone_and_views_s
     finally:
         may_end.set()
     assert threading.main_thread() not in made[2:]
+
+
+async def test_a_report_that_was_prepared_makes_no_accounts_on_the_loop(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.vendors["acme"] = Vendor()
+    await node.round()
+    made: list[threading.Thread] = []
+
+    def noted(*of: Any) -> Accounts:
+        made.append(threading.current_thread())
+        return accounts(*of)
+
+    monkeypatch.setattr(current_accounts, "accounts", noted)
+    node.promises = of("p")  # the ledger has changed
+    await node.sampler.prepare()
+    assert node.containers.keys() == {"p"}
+    assert len(made) == 1
+    assert threading.main_thread() not in made
 
 
 async def test_a_list_of_ten_thousand_processes_loses_nothing(node: Node) -> None:

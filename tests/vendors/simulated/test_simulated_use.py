@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 from dataclasses import replace
@@ -53,6 +54,14 @@ def test_the_memory_of_a_card_is_that_of_the_processes_on_it(
         ProcessUsage(second, 2),
     )
     assert backend.usage() == (replace(idle(first), memory_used=11, utilization=1.0), idle(second))
+
+
+def test_a_figure_that_is_no_number_makes_no_card_busy(backend: SimulatedBackend, scenario: Scenario) -> None:
+    first, _ = scenario.uuids
+    scenario.run({"uuid": first, "pid": 1, "utilization": math.nan})
+    busy = backend.usage()[0].utilization
+    assert busy is not None
+    assert math.isnan(busy)
 
 
 def test_a_scripted_figure_takes_the_place_of_the_sum_and_can_be_of_any_device(

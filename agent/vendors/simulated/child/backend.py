@@ -181,5 +181,6 @@ def _used(devices: Sequence[Device], processes: Sequence[ProcessUsage]) -> Itera
             device.uuid,
             memory_used=sum(it.memory or 0 for it in here),
             memory_total=device.memory,
-            utilization=min(1.0, sum(it.utilization or 0.0 for it in here)),
+            # In this order NaN stays NaN, which the agent leaves out.
+            utilization=min(sum(it.utilization or 0.0 for it in here), 1.0),
         )
