@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 
 import anyio
+import structlog
 
 from agent.config import Config
 from agent.core.attribution.scheduler_promises import Promises
@@ -18,6 +19,8 @@ from agent.daemon.usage.current_accounts import CurrentAccounts
 from agent.daemon.usage.usage_followers import UsageFollowers
 from agent.daemon.usage.vendor_samples import SampledVendor, VendorSamples
 from agent.host.node_processes import pod_log_directories
+
+log = structlog.get_logger(__name__)
 
 
 class UsageSampler:
@@ -39,6 +42,8 @@ class UsageSampler:
         self._samples = VendorSamples(vendors, promises, config, clock, log_directories)
         self._accounts = CurrentAccounts(self._samples.fresh, promises)
         self._followers = UsageFollowers(history)
+        #: The last defect that was told where no vendor is to be named.
+        self._defect = ""
 
     async def run(self) -> None:
         """Sample for ever."""
@@ -66,9 +71,14 @@ class UsageSampler:
             self._samples.add_defect(name, exc)
 
     def _end_of_samples(self) -> None:
-        """What the last sample of a vendor said ends now."""
+        """What the last sample of a vendor said ends now. A defect in doing so ends no round."""
         if self._followers.has_containers:
-            self._follow(self._accounts.now())
+            try:
+                self._follow(self._accounts.now())
+            except Exception as exc:
+                if repr(exc) != self._defect:  # once, and not in each round
+                    log.exception("use of cards not ended, please report this with the log")
+                self._defect = repr(exc)
 
     def _follow(self, accounts: Accounts) -> None:
         in_use, settings = self._promises().in_use, self._config().usage

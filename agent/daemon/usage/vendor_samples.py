@@ -37,6 +37,8 @@ class _Vendor(Struct):
     last: JoinedSample | None = None
     #: Whether a sample is awaited.
     is_asked: bool = False
+    #: The last defect of the agent that was told.
+    defect: str = ""
 
 
 class VendorSamples:
@@ -103,7 +105,9 @@ class VendorSamples:
         return asked
 
     async def ask(self, name: str, process: SampledVendor) -> bool:
-        """Make the sample of a vendor that `begin` returned, and return whether there is one.
+        """Make the sample of a vendor that `begin` returned, and return whether something follows from it.
+
+        Nothing does where there is no sample, or the vendor is out of service since.
 
         Raises:
             SamplingEnded: The vendor is sampled no more, and `fresh` has lost its last sample.
@@ -122,15 +126,16 @@ class VendorSamples:
             return False
         finally:
             vendor.is_asked = False
-        return True
+        return self._known.get(name) is vendor
 
     def add_defect(self, name: str, exc: Exception) -> None:
         """Say in the vendor's status and in the log that the agent failed with the sample."""
         vendor = self._known.get(name)
         if vendor is not None:
             error = f"{name}: a defect of the agent: {type(exc).__name__}: {shorten(str(exc), 300)}"
-            if error != vendor.status.error:  # once, and not with each sample
+            if error != vendor.defect:  # once, and not with each sample
                 log.exception("sampling failed, please report this with the log", vendor=name)
+            vendor.defect = error
             self._set_status(vendor, replace(vendor.status, error=error))
 
     async def _ask(self, vendor: _Vendor, process: SampledVendor) -> None:

@@ -239,10 +239,52 @@ async def test_a_defect_in_what_follows_a_sample_is_said_of_its_vendor(
     with monkeypatch.context() as defect, capture_logs() as logs:
         defect.setattr(current_accounts, "accounts", defective)
         await node.round()
+        await node.round()
     assert node.status.error == "acme: a defect of the agent: KeyError: 'a pod'"
     assert [it["vendor"] for it in logs if it.get("exc_info")] == ["acme"]
     await node.round()
     assert (node.status.at, node.status.error) == (node.now, "")
+
+
+async def test_a_defect_in_the_end_of_samples_ends_no_round_and_is_told_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defective(*of: Any) -> Accounts:
+        raise KeyError("a pod")
+
+    node.has(7)
+    node.promises = of("p")
+    node.vendors["acme"] = Vendor(process(7, GIB))
+    await node.round()
+    vendor = node.vendors.pop("acme")
+    with monkeypatch.context() as defect, capture_logs() as logs:
+        defect.setattr(current_accounts, "accounts", defective)
+        await node.round()
+        await node.round()
+    assert [it["event"] for it in logs if it.get("exc_info")] == [
+        "use of cards not ended, please report this with the log"
+    ]
+    node.vendors["acme"] = vendor
+    await node.round()
+    assert node.containers.keys() == {"p"}
+
+
+async def test_the_sample_of_a_vendor_that_is_out_of_service_since_adds_nothing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.vendors = {"acme": Vendor(), "other": Vendor(uuid=OTHER_CARD)}
+    await node.round()
+    node.vendors["acme"].answers.clear()
+    asked = node.sampler.begin()
+    async with anyio.create_task_group() as group:
+        group.start_soon(node.sampler.sample, "acme", asked["acme"])
+        await eventually(lambda: node.vendors["acme"].asked == 2)
+        gone = node.vendors.pop("acme")
+        node.sampler.begin()
+        followed: list[Accounts] = []
+        monkeypatch.setattr(node.sampler, "_follow", followed.append)
+        gone.answers.set()
+    assert followed == []
 
 
 async def test_a_vendor_that_hangs_delays_no_other_and_is_asked_once(node: Node) -> None:
