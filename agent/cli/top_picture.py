@@ -83,11 +83,18 @@ class Picture:
             yield _shown(use, places.get(use.uuid, use.uuid), tuple(filter(None, programs.get(key, ()))))
 
     def _without_use(self, places: Mapping[str, str]) -> Iterator[ShownContainer]:
-        """The allocations with no known use: their vendors do not tell processes, or nothing is sampled."""
+        """The allocations with no known use: their vendors do not tell processes, or nothing is sampled.
+
+        The use in the other document is of another moment: by that one a container may be shown twice.
+        """
+        containers = self.usage.containers if self.usage else ()
+        known = {(it.uid, it.container, it.resource) for it in containers}
         for allocation in self.document.in_use:
             owner = allocation.owner
+            if owner and (owner.uid, owner.container, allocation.resource) in known:
+                continue
             name, container = pod(owner) or "owner not known yet", owner.container if owner else ""
-            for uuid in () if allocation.use else allocation.devices:
+            for uuid in allocation.devices:
                 yield ShownContainer(name, places.get(uuid, uuid), container)
 
     def _unattributed(self) -> Iterable[ShownContainer]:

@@ -118,6 +118,14 @@ def test_containers_have_what_they_use_what_they_were_granted_and_since_when_the
     assert "sampled every 5 s, nvidia 2s ago" in shown
 
 
+def test_a_container_is_shown_once_where_the_two_documents_are_of_different_moments() -> None:
+    earlier, later = picture(), picture(with_report(containers=()))
+
+    for document, usage in ((earlier.document, later.usage), (later.document, earlier.usage)):
+        names = [it.name for it in Picture(document, usage).containers()]
+        assert names.count("a/infer-0") == 1
+
+
 def test_what_is_not_known_is_a_dash_and_said() -> None:
     status = with_report(containers=(used("infer-0", "a", "main"),), processes=())
 
