@@ -36,7 +36,7 @@ def monitor_families(make: str, usage: NodeUsage) -> Iterator[MetricFamily]:
                 yield _family(shown, help_, named, [figure(it) for it in cards])
     containers = [*_numbered(usage)]
     for columns, is_old in ((_CONTAINER, False), (_CONTAINER_OF_OLD, True)):
-        named = [usage.labels(columns, names) for names, _ in containers]
+        named = [labels(columns, names) for names, _ in containers]
         for name, of_old, help_, value in _OF_CONTAINERS:
             figures = [value(use, usage.now) for _, use in containers]
             yield _family(of_old if is_old else name, help_, named, figures)

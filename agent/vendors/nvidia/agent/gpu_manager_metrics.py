@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from agent.vendor_api.metric_families import MetricFamily
+from agent.vendor_api.metric_families import MetricFamily, labels
 from agent.vendor_api.node_usage import ContainerUsage, NodeUsage, mib, percent
 
 _CONTAINER = ("pod_name", "namespace", "node", "container_name")
@@ -21,7 +21,7 @@ Cards = Sequence[tuple[int, ContainerUsage]]
 def gpu_manager_families(usage: NodeUsage) -> Iterator[MetricFamily]:
     """What each container uses of each card and of all its cards, and what it has requested."""
     by_container = _by_container(usage).items()
-    containers = [(usage.labels(_CONTAINER, names), cards) for names, cards in by_container]
+    containers = [(labels(_CONTAINER, names), cards) for names, cards in by_container]
     for name, help_, label, figures in _USED:
         parts = (_used(named, label, figures(cards)) for named, cards in containers)
         yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
