@@ -38,10 +38,10 @@ from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import ContainerUse
 from agent.http.usage import exporters
 from agent.http.usage.series import usage_page
+from agent.schedulers.hami import plugin as hami_plugin
 from agent.vendor_api.agent import ContainerEdits, Exporter, ResourceRule, Usage, Vendor
 from agent.vendor_api.metric_families import MetricFamily, labels
-from agent.vendor_api.node_usage import NodeUsage
-from agent.vendors.nvidia.shared import constants
+from agent.vendor_api.node_usage import ContainerUsage, NodeUsage
 
 ALL = ("dcgm", "hami", "gpu-manager")
 
@@ -525,12 +525,6 @@ def test_no_scrape_has_a_series_twice(
     assert len({*names}) == len(names)
 
 
-def test_the_attributes_of_a_slice_are_those_that_nvidias_plugin_gives() -> None:
-    names = (constants.GI, constants.CI, constants.MIG_PROFILE)
-
-    assert names == ("gi", "ci", "mig-profile")
-
-
 # HAMi and gpu-manager
 
 
@@ -542,6 +536,19 @@ def test_a_slice_of_a_container_is_named_as_hami_does() -> None:
     assert (labels["device_uuid"], labels["mig_uuid"], value) == ("GPU-a", "MIG-1", 1)
     assert (labels["profile"], labels["gpu_instance_id"]) == ("1g.10gb", "9")
     assert len(found["hami_host_gpu_memory_used_bytes"]) == 1
+
+
+def test_a_slice_of_another_make_is_named_by_the_attributes_that_the_vendor_has() -> None:
+    make = hami_plugin.SCHEDULER.vendor_exporters["hami"]
+    slice_of = listed("S-1", parent="A", slice=0, attributes={"size": "half", "part": "3", "gi": "9"}).device
+    usage = NodeUsage("n1", 0.0, {"S-1": slice_of}, containers=(ContainerUsage("a", "train", "main", "S-1"),))
+
+    terms = {"make": "ACME", "profile": "size", "gpu_instance": "part"}
+    found = {it.name: it.series for it in make(terms).families(usage)}
+    ((named, _),) = found["hami_mig_device_info"]
+    assert named.endswith(',profile="half",gpu_instance_id="3",compute_instance_id=""')
+    with pytest.raises(ValueError, match="needed is make"):
+        make({"profile": "size"})
 
 
 def two_cards() -> AgentStatus:
