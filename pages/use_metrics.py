@@ -9,11 +9,12 @@ from agent.core.model import Allocation, AllocationState, DeviceStatus, Health, 
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import CardUse, ContainerUse, SamplingStatus, Unattributed, UsageReport
 from agent.daemon import vendor_plugins
-from agent.http.usage.exporters import exporter_families
+from agent.http.usage.exporters import node_usage
 from agent.http.usage.joined_usage import JoinedUsage
 from agent.http.usage.series import usage_families
 from agent.http.usage.series_usage import SeriesUsage
-from agent.vendor_api.agent import Device, State, Usage
+from agent.vendor_api.agent import Device, Exporter, State, Usage
+from agent.vendor_api.metric_families import MetricFamily
 from pages.table import code, table
 
 _HEALTHY = Health(State.HEALTHY)
@@ -61,10 +62,16 @@ def _usage(exporter: str) -> SeriesUsage:
     return SeriesUsage.of(JoinedUsage(status, report))
 
 
+def _families_of(exporter: str, usage: SeriesUsage) -> Iterator[MetricFamily]:
+    for known in usage.joined.status.vendors["nvidia"].exporters:
+        if isinstance(known, Exporter) and known.name == exporter:
+            yield from known.families(node_usage(usage, "nvidia"))
+
+
 def use_metric_table(exporter: str = "") -> Iterator[str]:
     """The metrics of use, or those of an exporter."""
     usage = _usage(exporter)
-    families = exporter_families(usage) if exporter else usage_families(usage)
+    families = _families_of(exporter, usage) if exporter else usage_families(usage)
     rows = []
     for family in families:
         if not family.series:

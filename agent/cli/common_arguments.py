@@ -71,8 +71,8 @@ def configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
     help_ = "whether the use of the cards by containers is measured"
     parser.add_argument("--usage-enabled", choices=["true", "false"], help=help_)
-    help_ = "further names of the metrics of use: %(exporters)s"
-    parser.add_argument("--metrics-compat", metavar="NAME,...", help=help_, action=_StoreExporters)
+    help_ = "further names of the metrics of use, such as dcgm or hami; docs/usage.md lists them"
+    parser.add_argument("--metrics-compat", metavar="NAME,...", help=help_)
     parser.add_argument(
         "--device-infos-dir",
         metavar="D",
@@ -86,30 +86,6 @@ def configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--log-format", choices=["auto", "json", "console"], help="how to log")
     parser.add_argument("--log-level", choices=["debug", "info", "warning", "error"], help="how much to log")
     _of_vendors(parser)
-
-
-class _ExporterNames:
-    """The exporters of the installed vendors, as a text. Vendors are asked when the help is shown."""
-
-    def __str__(self) -> str:
-        from agent.daemon.vendor_plugins import exporter_names
-
-        return ", ".join(exporter_names())
-
-
-class _StoreExporters(argparse.Action):
-    """Stores the value; `%(exporters)s` in the help is which exporters there are."""
-
-    exporters: _ExporterNames
-
-    def __init__(self, **known: Any) -> None:
-        super().__init__(**known)
-        self.exporters = _ExporterNames()
-
-    def __call__(
-        self, parser: object, given: argparse.Namespace, value: object, option: object = None
-    ) -> None:
-        setattr(given, self.dest, value)
 
 
 def _of_vendors(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,6 @@ LogFormat = Literal["auto", "json", "console"]
 LabelsAs = Literal["auto", "node", "nodeFeature", "file"]
 PublishedAs = Literal["node", "nodeFeature", "file"]
 ReportMode = Literal["auto", "feed", "device", "none"]
-#: The programs under whose names metrics can stand, too.
 #: A part of an amount, such as 0.05.
 Ratio = NewType("Ratio", float)
 
@@ -169,7 +168,7 @@ class UsageSettings:
 class MetricsSettings:
     """What metrics there are besides those under the agent's own names."""
 
-    #: Names of exporters that vendors' plugins have. `daemon.vendor_config` refuses other names.
+    #: Names of exporters that vendors' plugins have. `daemon.vendor_config` refuses names that no vendor has.
     compat: tuple[str, ...] = ()
 
 

@@ -77,7 +77,8 @@ def _made_exporter(wanted: ExporterOf) -> Exporter:
     what = f"names the exporter {shorten(wanted.exporter)!r} of the scheduler {shorten(wanted.scheduler)!r}"
     name = (wanted.scheduler, wanted.exporter)
     try:
-        return _made(what, Exporter, lambda it: it.vendor_exporters, name, wanted.terms)
+        made = _made(what, Exporter, lambda it: it.vendor_exporters, name, wanted.terms)
+        return replace(made, name=wanted.exporter)  # the config knows the name that the vendor has
     except BrokenPlugin as exc:
         return Exporter(wanted.exporter, partial(_failing, str(exc)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -13,7 +13,7 @@ from agent.config import Config, VendorSettings
 from agent.config.validation import overlaps, refuse, settings_without_use, shares_as_cards, shares_in_doubt
 from agent.core.devices.offers import VendorRules
 from agent.daemon.scheduler_plugins import registered, reserved
-from agent.daemon.vendor_plugins import VendorPlugin, exporter_names, load, names
+from agent.daemon.vendor_plugins import NOT_ENABLED, VendorPlugin, exporters_without_settings, load, names
 from agent.scheduler_api.reserved_names import reserved_name
 from agent.vendor_api.agent import Modes, ResourceRule, SettingsError, SettingsWarning, Sharing, Vendor
 from agent.vendor_api.config_inputs import Path, nearest, one_of
@@ -115,16 +115,17 @@ def check_config(config: Config) -> Config:
 
     Raises:
         ConfigError: With the place of a setting that its vendor refuses, of a resource that takes the cards
-            of another, or of an exporter that no vendor has. A broken plugin is no fault of the config: its
-            vendor is left out.
+            of another, or of an exporter that no vendor has while all are loaded. A broken plugin is no
+            fault of the config: its vendor is left out.
     """
     if config.report.vendor and config.report.vendor not in (known := names()):
         why = f"no vendor of this name is installed; {nearest(config.report.vendor, known)}"
         raise config.refused(("report", "vendor"), why)
-    for path, wrong in (*_reserved_names(config), *_unknown_exporters(config)):
+    for path, wrong in _reserved_names(config):
         raise config.refused(path, wrong)
     unused = settings_without_use(config)
     warnings = [*config.warnings, *(config.with_place(it.path, it.message) for it in unused)]
+    warnings += _warnings_of_exporters(config)
     for scheduler in registered():
         refuse(config, shares_as_cards(config, scheduler))
         warnings += (config.with_place(it.path, it.message) for it in shares_in_doubt(config, scheduler))
@@ -149,15 +150,36 @@ def _reserved_names(config: Config) -> Iterator[tuple[tuple[str | int, ...], str
                 yield ("vendors", vendor, "resources", index, "name"), wrong
 
 
-def _unknown_exporters(config: Config) -> Iterator[tuple[Path, str]]:
-    """Places of exporters that no vendor has, each with a sentence on that."""
-    if not config.metrics.compat:
-        return
+def _warnings_of_exporters(config: Config) -> Iterator[str]:
+    """A warning for each exporter that no loaded vendor has and one that is not loaded may have.
+
+    Metrics must not cost the vendors that work their config.
+
+    Raises:
+        ConfigError: All vendors are loaded, and none has the exporter.
+    """
     here = {name for it in wanted_plugins(config) for name in it.exporters}
-    for index, name in enumerate(config.metrics.compat):
-        if name not in here and name not in (known := exporter_names()):
-            has = f"there are {one_of([*known])}" if known else "there is none"
-            yield ("metrics", "compat", index), f"no vendor has an exporter '{shorten(name, 60)}'; {has}"
+    missing = [(index, name) for index, name in enumerate(config.metrics.compat) if name not in here]
+    installed = exporters_without_settings() if missing else {}
+    known = list(dict.fromkeys(name for exporters in installed.values() for name in exporters or ()))
+    there = f"there are {one_of(known)}" if known else "there is none"
+    unread = ", ".join(map(shorten, _without_known_exporters(config, installed)))
+    for index, name in missing:
+        if name not in known:
+            wrong = f"no vendor has an exporter '{shorten(name, 60)}'; {there}"
+            if not unread:
+                raise config.refused(("metrics", "compat", index), wrong)
+            wrong = f"{wrong}; not known are the exporters of {unread}"
+            yield config.with_place(("metrics", "compat", index), wrong)
+
+
+def _without_known_exporters(config: Config, installed: Mapping[str, Sequence[str] | None]) -> Sequence[str]:
+    """The vendors whose plugin is broken, refuses its settings, or is disabled and needs settings."""
+    return [
+        plugin.name
+        for plugin in _last.of(config)
+        if plugin.broken or (plugin.reason == NOT_ENABLED and installed.get(plugin.name) is None)
+    ]
 
 
 def complete_config(config: Config) -> Config:

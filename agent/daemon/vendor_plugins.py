@@ -93,12 +93,12 @@ def names() -> tuple[str, ...]:
 
 
 @cache
-def exporter_names() -> Sequence[str]:
-    """The names of the exporters of all installed vendors, enabled or not; imports every vendor.
+def exporters_without_settings() -> Mapping[str, Sequence[str] | None]:
+    """The names of the exporters of each installed vendor, enabled or not; imports every vendor.
 
-    Loads each vendor without settings, and knows none of a vendor that needs some.
+    Loads each vendor without settings. None: the vendor needs some, or its plugin is broken.
     """
-    return tuple(dict.fromkeys(name for plugin in load({}) for name in plugin.exporters))
+    return {it.name: it.exporters if it.vendor is not None else None for it in load({})}
 
 
 def config_inputs() -> Mapping[str, ConfigInputs]:

@@ -18,7 +18,7 @@ Families = Callable[[NodeUsage], Iterable[MetricFamily]]
 
 Pure and quick: called a few times at each scrape, on the agent's event loop. A figure that is not known has
 no series. The function imports the module that does the work, so that agents without the exporter do not load
-that module.
+that module. A family that a page cannot have costs the exporter all its series.
 """
 
 

@@ -5,12 +5,11 @@ Loaded with the first exporter that the config switches on. Standard library onl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from agent.vendor_api.backend import Device, Usage
-from agent.vendor_api.metric_families import labels
 
 
 class ContainerUsage(NamedTuple):
@@ -50,9 +49,6 @@ class NodeUsage:
     containers: tuple[ContainerUsage, ...] = ()
     #: The uuids of the cards that several containers have, or can have by the resource.
     shared: frozenset[str] = frozenset()
-    #: Writes the labels of a series: their names, and their values. While the agent only counts the series,
-    #: this function writes nothing. Of a few cards, `metric_families.labels` is quick enough.
-    labels: Callable[[tuple[str, ...], Iterable[str]], str] = labels
 
 
 def percent(ratio: float | None) -> int | None:

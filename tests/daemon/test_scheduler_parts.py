@@ -139,7 +139,7 @@ def test_an_exporter_of_another_distribution_is_made_in_a_vendor_s_terms_at_its_
         from agent.vendor_api.agent import Exporter
         from agent.vendor_api.metric_families import MetricFamily
         def make(terms):
-            return Exporter("cards", lambda usage: [MetricFamily(terms["name"], "", [])])
+            return Exporter("another-name", lambda usage: [MetricFamily(terms["name"], "", [])])
         @hookimpl
         def register_scheduler():
             return Scheduler("acme", vendor_exporters={"cards": make})

@@ -12,7 +12,7 @@ from agent.config import Config, VendorSettings, parse, to_yaml
 from agent.config.flag_overlay import with_flags
 from agent.config.given_flags import given_flags
 from agent.core.errors import ConfigError
-from agent.daemon import vendor_config
+from agent.daemon import vendor_config, vendor_plugins
 from agent.daemon.vendor_plugins import VendorPlugin
 from agent.vendor_api.agent import (
     Exporter,
@@ -314,3 +314,31 @@ def test_the_exporter_of_a_vendor_of_another_distribution_is_taken(found: list[V
 
     taken = vendor_config.check_config(parse("metrics: {compat: [acme-exporter, dcgm]}", "f", "n"))
     assert taken.metrics.compat == ("acme-exporter", "dcgm")
+
+
+@pytest.mark.parametrize(
+    "unread",
+    [
+        plugin("acme", reason="broken"),
+        refusing("is odd", "deep"),
+        VendorPlugin("acme", "here", "1", None, vendor_plugins.NOT_ENABLED),
+    ],
+    ids=["broken", "refused", "disabled"],
+)
+def test_an_exporter_of_a_vendor_that_is_not_loaded_costs_no_vendor_its_config(
+    unread: VendorPlugin, found: list[VendorPlugin]
+) -> None:
+    found += [unread, plugin("other", "other.com/x")]
+
+    taken = vendor_config.check_config(parse("metrics: {compat: [acme-exporter]}", "f", "n"))
+
+    (warning,) = taken.warnings
+    assert warning.startswith("f:1: metrics.compat[0]: no vendor has an exporter 'acme-exporter'; there are ")
+    assert warning.endswith("; not known are the exporters of acme")
+
+
+def test_a_vendor_that_offers_nothing_makes_no_unknown_exporter_possible(found: list[VendorPlugin]) -> None:
+    found.append(VendorPlugin("acme", "here", "1", None, vendor_plugins.SITS_OUT))
+
+    with pytest.raises(ConfigError, match="no vendor has an exporter 'acme-exporter'"):
+        vendor_config.check_config(parse("metrics: {compat: [acme-exporter]}", "f", "n"))

@@ -5,11 +5,12 @@ Loaded while the config switches an exporter on.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import structlog
 
@@ -23,23 +24,66 @@ from agent.vendor_api.text import error_text, shorten
 log = structlog.get_logger()
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+#: A label's value with its quotes, as Prometheus' text format has it.
+_VALUE = re.compile(r'"[^"\\\n]*(?:\\[\\"n][^"\\\n]*)*"')
+#: Labels without their values. Names with two underscores at the beginning belong to Prometheus.
+_NAMES = re.compile(r'(?!__)[a-zA-Z_][a-zA-Z0-9_]*=""(?:,(?!__)[a-zA-Z_][a-zA-Z0-9_]*="")*')
 #: How the names of the page's other metrics begin: the agent's own ones, and those of its process.
 _TAKEN = ("xpu_", "process_")
+#: No figure of a card comes near; an integer beyond has hundreds of digits.
+_MOST = 1e30
+#: Complaints that are remembered. With more, nothing is logged any longer.
+_MOST_COMPLAINTS = 64
 
 
-def exporter_families(usage: SeriesUsage) -> Iterable[MetricFamily]:
-    """The metrics of the exporters that the config switches on, each of the cards of the vendors with it.
+class UnfitMetric(ValueError):
+    """Raised for a metric that a page cannot have."""
 
-    What two vendors have under one name is one metric: a page that had the name twice would not be read.
+
+class Complaint(NamedTuple):
+    """Whose metrics are left out, and the type of the error: the text may be another at each scrape."""
+
+    vendor: str
+    exporter: str
+    error: str
+
+
+class _Metric(NamedTuple):
+    """One metric in Prometheus' text format. Series without labels come last."""
+
+    name: str
+    #: The lines of help and type.
+    head: bytes
+    labelled: bytes
+    plain: bytes
+    series: int
+
+
+def exporter_page(usage: SeriesUsage) -> tuple[int, bytes]:
+    """The series of the exporters that the config switches on, each of the cards of the vendors with it.
+
+    Returns the number of series, and their text in Prometheus' format. What two vendors have under one name
+    is one metric: a page that had the name twice would not be read.
     """
-    found: dict[str, MetricFamily] = {}
+    found: dict[str, list[_Metric]] = {}
     for vendor, exporters in _switched_on(usage):
-        of_vendor = _node_usage(usage, vendor)
-        for family in (family for exporter in exporters for family in _families(exporter, of_vendor)):
-            before = found.get(family.name)
-            series = family.series if before is None else (*before.series, *family.series)
-            found[family.name] = replace(before or family, series=series)
-    return found.values()
+        of_vendor = node_usage(usage, vendor)
+        for exporter in exporters:
+            for metric in _metrics(vendor, exporter, of_vendor):
+                same = found.setdefault(metric.name, [])
+                if same and same[0].head != metric.head:
+                    why = f"{metric.name} has another type or help before: {shorten(repr(same[0].head))}"
+                    _complain(vendor, exporter.name, UnfitMetric(why))
+                else:
+                    same.append(metric)
+    text = b"".join(part for metrics in found.values() for part in _parts(metrics))
+    return sum(it.series for metrics in found.values() for it in metrics), text
+
+
+def _parts(metrics: Sequence[_Metric]) -> Iterator[bytes]:
+    yield metrics[0].head
+    yield from (it.labelled for it in metrics)
+    yield from (it.plain for it in metrics)
 
 
 def _switched_on(usage: SeriesUsage) -> Iterator[tuple[str, Sequence[Exporter]]]:
@@ -50,7 +94,7 @@ def _switched_on(usage: SeriesUsage) -> Iterator[tuple[str, Sequence[Exporter]]]
             yield name, here
 
 
-def _node_usage(usage: SeriesUsage, vendor: str) -> NodeUsage:
+def node_usage(usage: SeriesUsage, vendor: str) -> NodeUsage:
     """The use of this vendor's cards alone."""
     containers = tuple(_container(use) for use in usage.containers if use.vendor == vendor)
     return NodeUsage(
@@ -60,7 +104,6 @@ def _node_usage(usage: SeriesUsage, vendor: str) -> NodeUsage:
         cards=tuple(card.usage for card in usage.report.cards if card.vendor == vendor),
         containers=containers,
         shared=_shared(usage, containers),
-        labels=usage.labels,
     )
 
 
@@ -89,32 +132,80 @@ def _shared(usage: SeriesUsage, containers: Sequence[ContainerUsage]) -> frozens
     return frozenset(by_resource | {uuid for uuid, count in counts.items() if count > 1})
 
 
-def _families(exporter: Exporter, usage: NodeUsage) -> Iterable[MetricFamily]:
+def _metrics(vendor: str, exporter: Exporter, usage: NodeUsage) -> Sequence[_Metric]:
     """What the exporter has; nothing of an exporter that fails, which must not cost the scrape."""
     try:
-        found = [*exporter.families(usage)]
-        wrong = next((it for it in found if not _is_usable(it)), None)
-        trouble = "" if wrong is None else f"no metric that a page can have: {shorten(repr(wrong))}"
-    except Exception as exc:  # contributors' code
-        found, trouble = [], error_text(exc)
-    if trouble:
-        _complain(exporter.name, trouble)
-    return () if trouble else found
+        checked = {""}
+        found = [_metric(family, checked) for family in exporter.families(usage)]
+        return [it for it in found if it.series]
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        raise
+    except BaseException as exc:  # contributors' code, which may exit in the body of a generator
+        _complain(vendor, exporter.name, exc)
+        return ()
 
 
-def _is_usable(family: object) -> bool:
-    return (
-        isinstance(family, MetricFamily)
-        and _NAME.fullmatch(family.name) is not None
-        and not family.name.startswith(_TAKEN)
-        and "\n" not in family.help
-        and family.type in ("gauge", "counter")
-        and {type(named) for named, _ in family.series} <= {str}
-        and {type(value) for _, value in family.series} <= {int, float, bool}
-    )
+def _metric(family: object, checked: set[str]) -> _Metric:
+    """The family as text. `checked` has labels that were found good, since many series have the same.
+
+    Raises:
+        UnfitMetric: A page with the family could not be read.
+        UnicodeEncodeError: A text has a lone surrogate.
+    """
+    if type(family) is not MetricFamily:
+        raise UnfitMetric(f"no metric: a {type(family).__name__}")
+    name, help_, kind, series = family.name, family.help, family.type, family.series
+    if type(name) is not str or not _NAME.fullmatch(name) or name.startswith(_TAKEN):
+        raise UnfitMetric(f"a metric cannot have this name: {_shown(name)}")
+    if type(help_) is not str or "\n" in help_:
+        raise UnfitMetric(f"the help of {name} is no line of text: {_shown(help_)}")
+    if type(kind) is not str or kind not in ("gauge", "counter"):
+        raise UnfitMetric(f"the type of {name} is no gauge and no counter: {_shown(kind)}")
+    if type(series) not in (list, tuple):
+        raise UnfitMetric(f"the series of {name} are no list: {_shown(series)}")
+    pairs = [(named, value) for named, value in series]  # read once: what is checked is written
+    figures = [value for _, value in pairs]
+    if not {*map(type, figures)} <= {int, float} or [it for it in figures if not -_MOST < it < _MOST]:
+        raise UnfitMetric(f"a value of {name} is no finite number of a usual size")
+    texts = [named for named, _ in pairs]
+    if not {*map(type, texts)} <= {str}:
+        raise UnfitMetric(f"the labels of {name} are no text")
+    new = {*texts} - checked
+    if (wrong := next((it for it in new if not _are_labels(it)), None)) is not None:
+        raise UnfitMetric(f"a series of {name} has wrong labels: {_shown(wrong)}")
+    checked |= new
+    labelled = "".join([f"{name}{{{named}}} {value}\n" for named, value in pairs if named])
+    plain = "".join([f"{name} {value}\n" for named, value in pairs if not named])
+    head = f"# HELP {name} {help_}\n# TYPE {name} {kind}\n"
+    return _Metric(name, head.encode(), labelled.encode(), plain.encode(), len(pairs))
 
 
-@lru_cache(maxsize=64)
-def _complain(exporter: str, trouble: str) -> None:
+def _are_labels(text: str) -> bool:
+    if "\\" in text or "\n" in text:
+        return _are_names(_VALUE.sub('""', text))
+    parts = text.split('"')  # nearly all: without an escape, and this is quicker
+    return len(parts) % 2 == 1 and _are_names('""'.join(parts[::2]))
+
+
+@lru_cache(maxsize=256)
+def _are_names(names: str) -> bool:
+    """Whether these are labels, whose values are cut out. A page with a label twice would not be read."""
+    found = names.split(",")
+    return _NAMES.fullmatch(names) is not None and len({*found}) == len(found)
+
+
+def _shown(wrong: object) -> str:
+    return shorten(repr(wrong))
+
+
+_complaints: set[Complaint] = set()
+
+
+def _complain(vendor: str, exporter: str, exc: BaseException) -> None:
     """Log the trouble once, and not at each scrape."""
-    log.warning("the metrics of an exporter are left out", exporter=exporter, error=trouble)
+    complaint = Complaint(vendor, exporter, type(exc).__name__)
+    if complaint not in _complaints and len(_complaints) < _MOST_COMPLAINTS:
+        _complaints.add(complaint)
+        log.warning(
+            "metrics of an exporter are left out", vendor=vendor, exporter=exporter, error=error_text(exc)
+        )

@@ -30,7 +30,8 @@ def usage_page(status: AgentStatus, most: int = MAX_SERIES) -> bytes:
     """
     if status.usage is None:
         return b""
-    return page(usage_families(_bounded(SeriesUsage.of(JoinedUsage(status, status.usage)), most)))
+    usage, exported = _bounded(SeriesUsage.of(JoinedUsage(status, status.usage)), most)
+    return page(usage_families(usage)) + exported
 
 
 def page(families: Iterable[MetricFamily]) -> bytes:
@@ -45,30 +46,38 @@ def page(families: Iterable[MetricFamily]) -> bytes:
     return "".join(lines).encode()
 
 
-def _bounded(usage: SeriesUsage, most: int) -> SeriesUsage:
-    """The use in at most so many series, as far as the cards leave room."""
-    of_cards = _count(replace(usage, containers=(), shares=()))
-    while (count := _count(usage)) > most and (usage.containers or usage.shares):
-        usage = usage.reduced(count - of_cards, most - of_cards)
-    return usage
+def _bounded(usage: SeriesUsage, most: int) -> tuple[SeriesUsage, bytes]:
+    """The use in at most so many series, as far as the cards leave room; and the text of exporters for it."""
+    alone = replace(usage, containers=(), shares=())
+    of_cards = _count(alone) + _exported(alone)[0]
+    count, exported = _exported(usage)
+    while (series := _count(usage) + count) > most and (usage.containers or usage.shares):
+        usage = usage.reduced(series - of_cards, most - of_cards)
+        count, exported = _exported(usage)
+    return usage, exported
 
 
 def _count(usage: SeriesUsage) -> int:
-    """How many series there are. Without the texts of labels, they are counted in half the time."""
+    """How many series the agent has. Without the texts of labels, they are counted in half the time."""
     without_texts = replace(usage, labels=lambda names, values: "")
     return sum(len(it.series) for it in usage_families(without_texts))
 
 
+def _exported(usage: SeriesUsage) -> tuple[int, bytes]:
+    """How many series the exporters have that the config switches on, and their text."""
+    if not usage.joined.status.exporters:
+        return 0, b""
+    # Imported here: agents without such an exporter do not load what makes their metrics.
+    from agent.http.usage.exporters import exporter_page
+
+    return exporter_page(usage)
+
+
 def usage_families(usage: SeriesUsage) -> Iterator[MetricFamily]:
-    """All metrics of use, also those that have no series now."""
+    """The agent's own metrics of use, also those that have no series now."""
     yield from _sampling(usage)
     yield from _cards(usage)
     yield from _containers(usage)
-    if usage.joined.status.exporters:
-        # Imported here: agents without such an exporter do not load what makes their metrics.
-        from agent.http.usage.exporters import exporter_families
-
-        yield from exporter_families(usage)
 
 
 def _sampling(usage: SeriesUsage) -> Iterator[MetricFamily]:

@@ -6,7 +6,7 @@ so that programs without that library are missing there; these series have all p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from agent.vendor_api.backend import Device, Usage
 from agent.vendor_api.metric_families import MetricFamily, labels
@@ -17,18 +17,18 @@ _HOST_OF_OLD: tuple[str, ...] = ("nodeid", "deviceidx", "deviceuuid", "devicetyp
 _CONTAINER: tuple[str, ...] = ("namespace", "pod", "container", "vdevice_index", "device_uuid")
 _CONTAINER_OF_OLD: tuple[str, ...] = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid")
 _SLICE = ("mig_uuid", "profile", "gpu_instance_id", "compute_instance_id")
-#: Attributes of a slice as NVIDIA's plugin names them.
-_INSTANCES, _PROFILE = ("gi", "ci"), "mig-profile"
+#: The terms with the vendor's names of a slice's attributes, as `_SLICE` has them.
+_ATTRIBUTES = ("profile", "gpu_instance", "compute_instance")
 Value = float | None
 
 
-def monitor_families(make: str, usage: NodeUsage) -> Iterator[MetricFamily]:
+def monitor_families(terms: Mapping[str, str], usage: NodeUsage) -> Iterator[MetricFamily]:
     """The series of cards and of the containers on them; ratios are from 0 to 100.
 
-    `make` is HAMi's word for the cards' make, with which their types begin: NVIDIA.
+    The term `make` is HAMi's word for the cards' make, with which their types begin: NVIDIA.
     """
     cards = [it for it in usage.cards if _is_card(usage.devices.get(it.uuid))]
-    hosts = [_host(make, usage, it) for it in cards]
+    hosts = [_host(terms["make"], usage, it) for it in cards]
     for columns, is_old in ((_HOST, False), (_HOST_OF_OLD, True)):
         named = [labels(columns, names) for names in hosts]
         for name, of_old, help_, figure in _OF_HOST:
@@ -36,11 +36,11 @@ def monitor_families(make: str, usage: NodeUsage) -> Iterator[MetricFamily]:
                 yield _family(shown, help_, named, [figure(it) for it in cards])
     containers = [*_numbered(usage)]
     for columns, is_old in ((_CONTAINER, False), (_CONTAINER_OF_OLD, True)):
-        named = [usage.labels(columns, names) for names, _ in containers]
+        named = [labels(columns, names) for names, _ in containers]
         for name, of_old, help_, value in _OF_CONTAINERS:
             figures = [value(use, usage.now) for _, use in containers]
             yield _family(of_old if is_old else name, help_, named, figures)
-    slices = [*_slices(usage, containers)]
+    slices = [*_slices(terms, usage, containers)]
     named = [labels((*_CONTAINER, *_SLICE), names) for names in slices]
     yield _family(
         "hami_mig_device_info", "MIG runtime identity for a container allocation", named, [1] * len(named)
@@ -132,11 +132,14 @@ def _numbered(usage: NodeUsage) -> Iterator[tuple[tuple[str, ...], ContainerUsag
 
 
 def _slices(
-    usage: NodeUsage, containers: Sequence[tuple[tuple[str, ...], ContainerUsage]]
+    terms: Mapping[str, str],
+    usage: NodeUsage,
+    containers: Sequence[tuple[tuple[str, ...], ContainerUsage]],
 ) -> Iterator[tuple[str, ...]]:
     """The labels of containers on slices: the card's uuid, then the slice's uuid, profile and numbers."""
+    attributes = [terms.get(it, "") for it in _ATTRIBUTES]
     for names, use in containers:
         device = usage.devices.get(use.uuid)
         if device is not None and (parent := device.parent) is not None:
-            of_slice = (use.uuid, *(device.attributes.get(it, "") for it in (_PROFILE, *_INSTANCES)))
+            of_slice = (use.uuid, *(device.attributes.get(it, "") for it in attributes))
             yield (*names[:-1], parent, *of_slice)

@@ -19,17 +19,27 @@ if TYPE_CHECKING:
     from agent.vendor_api.node_usage import NodeUsage
 
 
+#: The attributes of a slice, which a make may be without.
+_OF_SLICES = {"profile", "gpu_instance", "compute_instance"}
+
+
 def _monitor(terms: Mapping[str, str]) -> Exporter:
-    """HAMi's monitor for the cards of one make; the term `make` is HAMi's word for the make: NVIDIA."""
-    if terms.keys() != {"make"}:
-        raise ValueError(f"the terms are {sorted(terms)}, needed is make")
-    return Exporter("hami", partial(_monitor_families, terms["make"]))
+    """HAMi's monitor for the cards of one make; the term `make` is HAMi's word for the make: NVIDIA.
+
+    The terms `profile`, `gpu_instance` and `compute_instance` are the vendor's names of the attributes of a
+    slice.
+    """
+    if "make" not in terms or not terms.keys() <= {"make"} | _OF_SLICES:
+        raise ValueError(
+            f"the terms are {sorted(terms)}, needed is make, and allowed are {sorted(_OF_SLICES)}"
+        )
+    return Exporter("hami", partial(_monitor_families, terms))
 
 
-def _monitor_families(make: str, usage: NodeUsage) -> Iterable[MetricFamily]:
+def _monitor_families(terms: Mapping[str, str], usage: NodeUsage) -> Iterable[MetricFamily]:
     from .monitor_metrics import monitor_families
 
-    return monitor_families(make, usage)
+    return monitor_families(terms, usage)
 
 
 #: Heard after Koordinator: koord-scheduler writes MetaX's annotation too, and its own says more.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 from support.used_views import (
     CARD,
     INFER,
@@ -33,11 +36,12 @@ from support.used_views import (
 from agent.core.model import Resource
 from agent.core.publishing.agent_status import AgentStatus
 from agent.core.usage.usage_report import ContainerUse
+from agent.http.usage import exporters
 from agent.http.usage.series import usage_page
+from agent.schedulers.hami import plugin as hami_plugin
 from agent.vendor_api.agent import ContainerEdits, Exporter, ResourceRule, Usage, Vendor
 from agent.vendor_api.metric_families import MetricFamily, labels
-from agent.vendor_api.node_usage import NodeUsage
-from agent.vendors.nvidia.shared import constants
+from agent.vendor_api.node_usage import ContainerUsage, NodeUsage
 
 ALL = ("dcgm", "hami", "gpu-manager")
 
@@ -251,19 +255,54 @@ def failing(usage: NodeUsage) -> Iterator[MetricFamily]:
     raise KeyError("no such card")
 
 
+def leaving(usage: NodeUsage) -> Iterator[MetricFamily]:
+    yield MetricFamily("half", "Half.", [("", 1)])
+    raise SystemExit(3)
+
+
+def one(
+    series: Any = (("", 1),), name: str = "acme_other", help: str = "One.", type: Any = "gauge"
+) -> Callable[[NodeUsage], list[MetricFamily]]:
+    """The function of an exporter with one good metric, and this one behind it."""
+    return lambda usage: [MetricFamily("half", "Half.", [("", 1)]), MetricFamily(name, help, series, type)]
+
+
 @pytest.mark.parametrize(
     "families",
     [
         failing,
+        leaving,
         lambda usage: 5,
         lambda usage: ["acme_cards 1"],
-        lambda usage: [MetricFamily("xpu_device_info", "Of the agent.", [("", 1)])],
-        lambda usage: [MetricFamily("process_cards", "Of the process.", [("", 1)])],
-        lambda usage: [MetricFamily("acme_cards", "Labels.", cast("Any", [(5, 1)]))],
-        lambda usage: [MetricFamily("two words", "A name.", [("", 1)])],
-        lambda usage: [MetricFamily("acme_cards", "Two\nlines", [("", 1)])],
-        lambda usage: [MetricFamily("acme_cards", "A value.", cast("Any", [("", "many")]))],
-        lambda usage: [MetricFamily("acme_cards", "No pair.", cast("Any", [5]))],
+        one(name="xpu_device_info"),
+        one(name="process_cards"),
+        one(name="two words"),
+        one(name=cast("Any", 5)),
+        one(help="Two\nlines"),
+        one(help="A half letter: \ud800"),
+        one(type="untyped"),
+        one([(5, 1)]),
+        one([5]),
+        one([("", "many")]),
+        one([("", True)]),
+        one([("", None)]),
+        one([("", math.nan)]),
+        one([("", math.inf)]),
+        one([("", 10**5000)]),
+        one(("", value) for value in (1, 2)),
+        one({("", 1): 2}),
+        one([('card="a"} 1\nxpu_up{card="a"', 1)]),
+        one([('card="a\nb"', 1)]),
+        one([('card="a"b"', 1)]),
+        one([('card="a', 1)]),
+        one([('card="\\d"', 1)]),
+        one([('card="\\"', 1)]),
+        one([("card=a", 1)]),
+        one([('card="a",', 1)]),
+        one([('card="a"}', 1)]),
+        one([('card="a",card="b"', 1)]),
+        one([('__name__="a"', 1)]),
+        one([('card="\ud800"', 1)]),
     ],
 )
 def test_an_exporter_that_fails_costs_the_scrape_no_other_series(families: Any) -> None:
@@ -271,6 +310,67 @@ def test_an_exporter_that_fails_costs_the_scrape_no_other_series(families: Any) 
     good = serving({"acme": (Exporter("good", acme_families),)})
 
     assert usage_page(broken) == usage_page(good)
+
+
+@given(value=st.text(), name=st.from_regex(r"[a-z][a-z0-9_]*", fullmatch=True))
+def test_what_labels_writes_is_on_the_page(value: str, name: str) -> None:
+    named = labels((name, "z9"), (value, '\\"\n'))
+    found = usage_page(serving({"acme": (Exporter("good", one([(named, 1.5)])),)})).decode()
+
+    assert found.endswith(f"acme_other{{{named}}} 1.5\n") == (name != "z9")
+
+
+@given(named=st.text(alphabet='ab_="\\,\n{} n', max_size=12))
+def test_labels_of_a_plugin_stand_on_a_page_that_can_be_read_or_not_at_all(named: str) -> None:
+    found = usage_page(serving({"acme": (Exporter("odd", one([(named, 1)])),)})).decode()
+
+    samples = [it for family in text_string_to_metric_families(found) for it in family.samples]
+    assert [it.value for it in samples if it.name == "acme_other"] in ([], [1])
+    assert {it.name for it in samples} <= {it.partition("{")[0].partition(" ")[0] for it in found.split("\n")}
+
+
+def test_the_trouble_of_an_exporter_is_logged_once_and_with_its_vendor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(exporters, "_complaints", set())
+    counted = itertools.count()
+
+    def at_each_scrape(usage: NodeUsage) -> Iterator[MetricFamily]:
+        raise KeyError(f"no card {next(counted)}")
+
+    status = serving({name: (Exporter("broken", at_each_scrape),) for name in ("acme", "other")})
+    with capture_logs() as logs:
+        usage_page(status)
+        usage_page(status)
+
+    assert [(it["vendor"], it["exporter"]) for it in logs] == [("acme", "broken"), ("other", "broken")]
+
+
+@pytest.mark.parametrize(("help", "type"), [("Other.", "gauge"), ("Cards.", "counter")])
+def test_a_metric_that_a_vendor_before_has_otherwise_is_left_out(
+    help: str, type: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporters, "_complaints", set())
+    first = (Exporter("acme-exporter", acme_families),)
+    other = (Exporter("acme-exporter", one(name="acme_cards", help=help, type=type)),)
+    with capture_logs() as logs:
+        found = lines(serving({"acme": first, "other": other}))
+
+    assert [it for it in found if not it.startswith("xpu_")] == ['acme_cards{card="card-acme"} 1', "half 1"]
+    assert {it["vendor"] for it in logs} == {"other"}
+
+
+def test_an_exporter_is_asked_once_for_the_cards_and_once_for_all() -> None:
+    asked: list[int] = []
+
+    def counting(usage: NodeUsage) -> Iterator[MetricFamily]:
+        asked.append(len(usage.containers))
+        return acme_families(usage)
+
+    status = serving({"acme": (Exporter("acme-exporter", counting),)})
+    usage_page(with_report(status, containers=(structs.replace(INFER, vendor="acme", uuid="card-acme"),)))
+
+    assert asked == [0, 1]
 
 
 # dcgm
@@ -425,12 +525,6 @@ def test_no_scrape_has_a_series_twice(
     assert len({*names}) == len(names)
 
 
-def test_the_attributes_of_a_slice_are_those_that_nvidias_plugin_gives() -> None:
-    names = (constants.GI, constants.CI, constants.MIG_PROFILE)
-
-    assert names == ("gi", "ci", "mig-profile")
-
-
 # HAMi and gpu-manager
 
 
@@ -442,6 +536,19 @@ def test_a_slice_of_a_container_is_named_as_hami_does() -> None:
     assert (labels["device_uuid"], labels["mig_uuid"], value) == ("GPU-a", "MIG-1", 1)
     assert (labels["profile"], labels["gpu_instance_id"]) == ("1g.10gb", "9")
     assert len(found["hami_host_gpu_memory_used_bytes"]) == 1
+
+
+def test_a_slice_of_another_make_is_named_by_the_attributes_that_the_vendor_has() -> None:
+    make = hami_plugin.SCHEDULER.vendor_exporters["hami"]
+    slice_of = listed("S-1", parent="A", slice=0, attributes={"size": "half", "part": "3", "gi": "9"}).device
+    usage = NodeUsage("n1", 0.0, {"S-1": slice_of}, containers=(ContainerUsage("a", "train", "main", "S-1"),))
+
+    terms = {"make": "ACME", "profile": "size", "gpu_instance": "part"}
+    found = {it.name: it.series for it in make(terms).families(usage)}
+    ((named, _),) = found["hami_mig_device_info"]
+    assert named.endswith(',profile="half",gpu_instance_id="3",compute_instance_id=""')
+    with pytest.raises(ValueError, match="needed is make"):
+        make({"profile": "size"})
 
 
 def two_cards() -> AgentStatus:

@@ -116,7 +116,7 @@ def _rows(usage: NodeUsage) -> Iterator[_Row]:
         yield _Row(
             _labels(usage, device, instance),
             cards[0],
-            [(usage.labels(_POD, names), _together(uses)) for names, uses in by_container.items()],
+            [(labels(_POD, names), _together(uses)) for names, uses in by_container.items()],
             len(by_container) > 1 or not usage.shared.isdisjoint(uuids),
             device.parent is None,
         )

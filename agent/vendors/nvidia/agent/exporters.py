@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from agent.vendor_api.agent import Exporter, ExporterOf
 
+from ..shared.constants import CI, GI, MIG_PROFILE
+
 if TYPE_CHECKING:
     from agent.vendor_api.metric_families import MetricFamily
     from agent.vendor_api.node_usage import NodeUsage
@@ -24,8 +26,10 @@ def _gpu_manager(usage: NodeUsage) -> Iterable[MetricFamily]:
     return gpu_manager_families(usage)
 
 
+#: HAMi's word for the make, and the attributes of a slice that HAMi's monitor shows.
+_HAMI = {"make": "NVIDIA", "profile": MIG_PROFILE, "gpu_instance": GI, "compute_instance": CI}
 EXPORTERS = (
     Exporter("dcgm", _dcgm),
-    ExporterOf("hami", "hami", {"make": "NVIDIA"}),
+    ExporterOf("hami", "hami", _HAMI),
     Exporter("gpu-manager", _gpu_manager),
 )

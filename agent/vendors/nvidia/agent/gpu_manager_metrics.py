@@ -5,10 +5,10 @@ Source: tkestack/gpu-manager pkg/services/display/display.go and pkg/types/metri
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import chain
 
-from agent.vendor_api.metric_families import MetricFamily
+from agent.vendor_api.metric_families import MetricFamily, labels
 from agent.vendor_api.node_usage import ContainerUsage, NodeUsage, mib, percent
 
 _CONTAINER = ("pod_name", "namespace", "node", "container_name")
@@ -16,17 +16,22 @@ _TOTAL = "total"
 Value = float | None
 #: The cards of one container: index, use.
 Cards = Sequence[tuple[int, ContainerUsage]]
+#: The memory of each card in bytes, by uuid.
+Totals = Mapping[str, int | None]
 
 
 def gpu_manager_families(usage: NodeUsage) -> Iterator[MetricFamily]:
     """What each container uses of each card and of all its cards, and what it has requested."""
     by_container = _by_container(usage).items()
-    containers = [(usage.labels(_CONTAINER, names), cards) for names, cards in by_container]
+    containers = [(labels(_CONTAINER, names), cards) for names, cards in by_container]
     for name, help_, label, figures in _USED:
         parts = (_used(named, label, figures(cards)) for named, cards in containers)
         yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
+    totals = {card.uuid: card.memory_total for card in usage.cards}
     for name, help_, label, requested in _REQUESTED:
-        parts = (_requested(named, label, requested(usage, cards)) for named, cards in containers)
+        parts = (
+            _requested(named, label, requested(usage.shared, totals, cards)) for named, cards in containers
+        )
         yield MetricFamily(name, help_, [*chain.from_iterable(parts)])
 
 
@@ -47,21 +52,17 @@ def _memories(cards: Cards) -> Sequence[tuple[int, Value]]:
     return [(index, mib(use.memory)) for index, use in cards]
 
 
-def _cores(usage: NodeUsage, cards: Cards) -> Sequence[Value]:
+def _cores(shared: Set[str], totals: Totals, cards: Cards) -> Sequence[Value]:
     """Parts of cards, 1 for a whole one."""
-    return [use.compute_limit if use.uuid in usage.shared else use.compute_limit or 1 for _, use in cards]
+    return [use.compute_limit if use.uuid in shared else use.compute_limit or 1 for _, use in cards]
 
 
-def _memory(usage: NodeUsage, cards: Cards) -> Sequence[Value]:
+def _memory(shared: Set[str], totals: Totals, cards: Cards) -> Sequence[Value]:
     """The granted memory in MiB: the card's for a whole one."""
     return [
-        mib(use.memory_limit if use.uuid in usage.shared else use.memory_limit or _total(usage, use.uuid))
+        mib(use.memory_limit if use.uuid in shared else use.memory_limit or totals.get(use.uuid))
         for _, use in cards
     ]
-
-
-def _total(usage: NodeUsage, uuid: str) -> int | None:
-    return next((card.memory_total for card in usage.cards if card.uuid == uuid), None)
 
 
 def _used(named: str, label: str, figures: Sequence[tuple[int, Value]]) -> Sequence[tuple[str, float]]:
