@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -14,7 +15,8 @@ import pytest
 import yaml
 
 from agent.cli import VERBS, main
-from agent.cli.common_arguments import MISUSED, REFUSED, tell
+from agent.cli.common_arguments import MISUSED, REFUSED, configuration, tell
+from agent.daemon import vendor_plugins
 from agent.host.version import version
 from agent.testing.conformance import Finding
 
@@ -600,3 +602,14 @@ def test_a_text_of_a_plugin_cannot_steer_the_terminal(capsys: pytest.CaptureFixt
     tell("first\nsecond \x1b[31m\udc80")
 
     assert capsys.readouterr().err == "xpu-agent: first\nsecond \\x1b[31m\\udc80\n"
+
+
+def test_the_help_of_the_configuration_s_flags_asks_no_vendor_what_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vendor_plugins, "load", lambda *_: pytest.fail("loads the vendors"))
+    vendor_plugins.exporters_without_settings.cache_clear()
+    parser = argparse.ArgumentParser()
+    configuration(parser)
+
+    assert "names of the metrics of use" in " ".join(parser.format_help().split())
