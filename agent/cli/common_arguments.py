@@ -71,7 +71,7 @@ def configuration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--report-events", choices=["true", "false"], help="whether Events are written")
     help_ = "whether the use of the cards by containers is measured"
     parser.add_argument("--usage-enabled", choices=["true", "false"], help=help_)
-    help_ = "further names of the metrics of use, such as dcgm or hami; docs/usage.md lists them"
+    help_ = "further names of the metrics of use, such as dcgm; docs/usage.md lists them"
     parser.add_argument("--metrics-compat", metavar="NAME,...", help=help_)
     parser.add_argument(
         "--device-infos-dir",

@@ -330,7 +330,8 @@ def test_an_exporter_of_a_vendor_that_is_not_loaded_costs_no_vendor_its_config(
 ) -> None:
     found += [unread, plugin("other", "other.com/x")]
 
-    taken = vendor_config.check_config(parse("metrics: {compat: [acme-exporter]}", "f", "n"))
+    config = "{usage: {enabled: true}, metrics: {compat: [acme-exporter]}}"
+    taken = vendor_config.check_config(parse(config, "f", "n"))
 
     (warning,) = taken.warnings
     assert warning.startswith("f:1: metrics.compat[0]: no vendor has an exporter 'acme-exporter'; there are ")
