@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from agent.daemon.process import serve
     from agent.daemon.vendor_config import check_config
     from agent.daemon.vendor_plugins import config_inputs, flag_clashes
-    from agent.state.last_config import remembered_from
+    from agent.state.last_config_file import remembered_from
 
     arguments, node_name = given_by(args), node_name_of(args)
     inputs = config_inputs()

@@ -21,8 +21,8 @@ from agent.cluster.credentials import ApiAccess
 from agent.cluster.event_writer import Events
 from agent.cluster.extended_resource_writer import ExtendedWriter
 from agent.cluster.label_writer import LabelWriter
-from agent.cluster.lock_writer import LockWriter
 from agent.cluster.node_annotation_writer import AnnotationWriter
+from agent.cluster.node_lock_writer import LockWriter
 from agent.cluster.object_record import ObjectRecords
 from agent.cluster.own_node import OwnNode, own_node
 from agent.cluster.pod_state import PodState

@@ -52,7 +52,7 @@ from agent.kubelet.plugin_sockets import sweep
 from agent.kubelet.pod_resources import PodResources
 from agent.kubelet.registration_gate import RegistrationGate
 from agent.state import uninstall_record, vendor_directories
-from agent.state.last_config import LastConfigKeeper, last_config
+from agent.state.last_config_file import LastConfigKeeper, last_config
 from agent.state.recalled_state import recalled
 from agent.state.uninstall_record import UninstallRecord
 from agent.vendor_api.agent import Vendor

@@ -1,4 +1,4 @@
-"""Decides which locks of schedulers on the Node are over; `cluster/lock_writer` removes them."""
+"""Decides which locks of schedulers on the Node are over; `cluster/node_lock_writer` removes them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from agent.daemon.agent_timing import AgentTiming
 from agent.daemon.process import serve
 from agent.isolation.deadlines import Deadlines
 from agent.kubelet.session_timing import SessionTiming
-from agent.state.last_config import remembered_from
+from agent.state.last_config_file import remembered_from
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PACE = AgentTiming(

@@ -16,10 +16,10 @@ from agent.core.backoff import Pauses
 from agent.core.errors import VendorAbsent, VendorError
 from agent.core.model import ProcessStatus, VendorState
 from agent.isolation import vendor_process
-from agent.isolation.breaker import Breaker
 from agent.isolation.cdi_requests import PAUSES, CdiRequests
 from agent.isolation.deadlines import Deadlines
 from agent.isolation.presence import absence
+from agent.isolation.restart_breaker import Breaker
 from agent.isolation.vendor_memory_limit import MemoryLimit
 from agent.isolation.vendor_process import ContactLost, VendorProcess
 from agent.isolation.vendor_sampling import SampleLosses

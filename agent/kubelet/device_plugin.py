@@ -21,13 +21,6 @@ from agent.core.model import AdvertisedDevice, Resource
 from agent.vendor_api.agent import ContainerEdits
 
 from .container_edit_messages import response
-from .device_id_lists import (
-    LARGE_REQUEST,
-    PreferredRequest,
-    allocate_request,
-    pre_start_request,
-    preferred_request,
-)
 from .device_list import KUBELET_RECEIVE_LIMIT, device_list, list_size, too_long
 from .pb.deviceplugin.v1beta1 import (
     ContainerPreferredAllocationResponse,
@@ -37,6 +30,13 @@ from .pb.deviceplugin.v1beta1 import (
 from .peer_process import PeerProcess, gives_way
 from .pending_calls import PendingCalls
 from .protobuf import decoded, delimited
+from .requested_device_ids import (
+    LARGE_REQUEST,
+    PreferredRequest,
+    allocate_request,
+    pre_start_request,
+    preferred_request,
+)
 from .rpc import ByteStream, caller, send, streaming, unary
 
 log = structlog.get_logger()

@@ -24,7 +24,7 @@ from support.waiting import eventually
 
 from agent.http.admin_client import CannotAsk, fetch
 from agent.state.checkpoint import CHECKPOINT
-from agent.state.last_config import NAME, last_config
+from agent.state.last_config_file import NAME, last_config
 from agent.state.state_directory_lock import StateDirectoryLock
 from agent.testing.kubelet import SimKubelet
 from cli.test_cli_exits import ELSEWHERE, EXITS

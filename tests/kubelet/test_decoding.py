@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.kubelet import device_id_lists, pod_resources
+from agent.kubelet import pod_resources, requested_device_ids
 from agent.kubelet.container_edit_messages import edits, response
-from agent.kubelet.device_id_lists import allocate_request, pre_start_request, preferred_request
 from agent.kubelet.kubelet_errors import Undecodable
 from agent.kubelet.pod_resources import MAX_NEEDLES, needles_in, pods_in_use
 from agent.kubelet.protobuf import Malformed, decode, decoded, delimited, fields, read_field, varint
+from agent.kubelet.requested_device_ids import allocate_request, pre_start_request, preferred_request
 from agent.kubelet.rpc import MAX_ANSWER
 from agent.vendor_api.agent import ContainerEdits, DeviceNode, Mount
 
@@ -289,7 +289,7 @@ def test_bytes_that_are_no_message_are_refused(raw: bytes) -> None:
 
 
 def test_more_than_a_million_ids_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device_id_lists, "MAX_IDS", 100)
+    monkeypatch.setattr(requested_device_ids, "MAX_IDS", 100)
 
     assert len(pre_start_request(b"\x0a\x01a" * 100)) == 100
     with pytest.raises(Undecodable, match="101 device IDs"):

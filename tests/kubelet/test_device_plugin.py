@@ -24,7 +24,6 @@ from agent.core.cell import Cell
 from agent.core.errors import InvalidRequest, UnhealthyDevice, UnknownDevice, UnknownResource, VendorError
 from agent.core.model import Resource
 from agent.kubelet import device_plugin
-from agent.kubelet.device_id_lists import preferred_request
 from agent.kubelet.device_list import device_list, list_size
 from agent.kubelet.device_plugin import DevicePlugin, PluginLimits
 from agent.kubelet.kubelet_errors import KubeletError
@@ -36,6 +35,7 @@ from agent.kubelet.pb.deviceplugin.v1beta1 import (
     PreStartContainerRequest,
 )
 from agent.kubelet.pending_calls import PendingCalls
+from agent.kubelet.requested_device_ids import preferred_request
 from agent.kubelet.rpc import ServerChannel, SocketServer
 from agent.vendor_api.agent import ContainerEdits
 

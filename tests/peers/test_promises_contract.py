@@ -18,7 +18,7 @@ from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiRefused
 from agent.cluster.api_protocol import Api
 from agent.cluster.credentials import find
-from agent.cluster.lock_writer import LockWriter
+from agent.cluster.node_lock_writer import LockWriter
 from agent.cluster.own_node import path
 from agent.cluster.pod_state import PodState
 from agent.cluster.pods import candidate

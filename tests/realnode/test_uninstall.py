@@ -12,7 +12,7 @@ import anyio
 import pytest
 from peers.nodefeatures import node_features
 
-from agent.state.last_config import NAME as LAST_CONFIG
+from agent.state.last_config_file import NAME as LAST_CONFIG
 from agent.state.uninstall_record import NAME as REMAINS
 from agent.state.uninstall_record import UninstallRecord
 

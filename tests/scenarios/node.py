@@ -28,7 +28,7 @@ from agent.isolation.deadlines import Deadlines
 from agent.kubelet.session_timing import SessionTiming
 from agent.scheduler_api import Candidate, PodContainer
 from agent.state.checkpoint import CheckpointFile
-from agent.state.last_config import remembered_from
+from agent.state.last_config_file import remembered_from
 from agent.testing.kubelet import StartError
 from agent.testing.node_kubelet import Admission, Capacity, Container, NodeKubelet, Pod
 from agent.vendors.simulated.agent.claims import ANNOTATION

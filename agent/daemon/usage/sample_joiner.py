@@ -9,8 +9,8 @@ from msgspec import Struct
 from agent.core.attribution.scheduler_promises import Promises
 from agent.core.usage.card_accounts import KnownSample
 from agent.core.usage.card_holdings import Holdings, holdings
-from agent.core.usage.listed_entries import listed
 from agent.core.usage.process_owners import PodName, PodNames, holder_names, pods_of_log_directories
+from agent.core.usage.unlisted_devices import listed
 from agent.core.usage.usage_report import VendorSample
 from agent.host.node_processes import ProcessReader
 

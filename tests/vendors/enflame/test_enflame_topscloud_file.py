@@ -17,7 +17,7 @@ from agent.cli import main
 from agent.config import ConfigState, ConfigWatch, LastConfig, RememberedConfig, load, parse, to_yaml
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
-from agent.state.last_config import LastConfigKeeper, last_config
+from agent.state.last_config_file import LastConfigKeeper, last_config
 
 #: As it is shipped.
 SHIPPED = {

@@ -21,7 +21,7 @@ from agent.config.side_files import look
 from agent.core.cell import Cell
 from agent.core.errors import ConfigError
 from agent.host import files
-from agent.state.last_config import LastConfigKeeper, last_config
+from agent.state.last_config_file import LastConfigKeeper, last_config
 from agent.vendors.metax.agent.device_config import DEVICE_CONFIG
 
 NODES = """

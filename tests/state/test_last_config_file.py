@@ -19,7 +19,7 @@ from support.waiting import eventually
 from agent.config import Config, ConfigState, LastConfig
 from agent.core.cell import Cell
 from agent.state.file_formats import LAST_CONFIG
-from agent.state.last_config import MAX_BYTES, LastConfigKeeper, last_config, remembered_from
+from agent.state.last_config_file import MAX_BYTES, LastConfigKeeper, last_config, remembered_from
 from agent.state.sealed_file import SealedFile
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

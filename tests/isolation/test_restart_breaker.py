@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.isolation.breaker import Breaker
+from agent.isolation.restart_breaker import Breaker
 
 
 def lost_at(*moments: float, served: float = 0.0) -> Breaker:

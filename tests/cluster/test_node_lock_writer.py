@@ -15,8 +15,8 @@ from agent.cluster.api_client import open_api
 from agent.cluster.api_errors import ApiAway
 from agent.cluster.api_protocol import Api, Object, Patch
 from agent.cluster.credentials import find
-from agent.cluster.lock_writer import LockWriter
 from agent.cluster.node_lock_state import NodeLockState
+from agent.cluster.node_lock_writer import LockWriter
 from agent.core.allocation.node_lock_rules import Lock, parsed_lock
 from agent.core.backoff import Pauses
 from agent.schedulers.common.node_lock import LOCKS

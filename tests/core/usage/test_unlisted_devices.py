@@ -8,7 +8,7 @@ import pytest
 from msgspec import structs
 
 from agent.core.attribution.scheduler_promises import Promises
-from agent.core.usage.listed_entries import ListedSample, listed
+from agent.core.usage.unlisted_devices import ListedSample, listed
 from agent.core.usage.usage_report import VendorSample
 
 from .cards_in_use import CARD, GIB, card, device, held, moment, process
