@@ -31,8 +31,8 @@ WINDOW, SETTLED = 30.0, 8.0
 #: Calls of Allocate, and the seconds over which they are spread: two samples at least are among them.
 WARM, CALLS, SPREAD = 10, 2_000, 12.0
 CONTAINERS = 1_000
-#: An answer is kept for a second.
-SCRAPES, BETWEEN = 5, 1.1
+#: An answer is kept for a second. One scrape or two meet the pass that the agent makes every 30 s.
+SCRAPES, BETWEEN = 15, 1.1
 WITHOUT = Setup(cards=CARDS, replicas=150, api=False)
 SAMPLED = replace(WITHOUT, usage=EVERY)
 CROWD = f"{CARDS} cards x {PROCESSES} processes"
