@@ -81,10 +81,10 @@ def fragment(
     wanted = _wanted(tree, free, count, required)
     node: TreeNode | None = tree.root
     while node is not None:
-        emptiest = node
+        fullest = node
         below = (child for child in node.children if child.children and wanted.fits(child))
         node = min(below, key=lambda child: (child.count(wanted.free), child.first), default=None)
-    return wanted.cards(tree, emptiest)
+    return wanted.cards(tree, fullest)
 
 
 def share(rooms: Iterable[CardRoom], cores: int, memory: int) -> str | None:
