@@ -73,8 +73,8 @@ async def test_what_is_left_of_another_vendor_that_serves_is_let_alone(sink: Rec
         async with serving(heard):
             await heard.until(lambda: heard.lists)
         assert process.pid is not None
-        descendants.end_of_the_dead({process.pid})
 
+        assert descendants.end_of_the_dead({process.pid}) == []  # a killed process may be seen for a moment
         assert all(map(is_running, left(pids)))
 
 
