@@ -21,7 +21,7 @@ class _SocketFile(NamedTuple):
 
 
 class KeptChannel:
-    """Makes calls on one connection, one call at a time. A new connection costs half of a call.
+    """Makes calls on one connection, one call at a time. A new connection costs more than the call.
 
     A connection is used again only if the path has the same socket as when the connection was made, and the
     last call on the connection ended with an answer. A process that ends loses the connection, and one that
