@@ -16,7 +16,7 @@ else:
 Families = Callable[[NodeUsage], Iterable[MetricFamily]]
 """The metrics of an exporter, in the order of the page, from the use of the vendor's cards.
 
-Pure and quick: called two times or more at each scrape, on the agent's event loop. A figure that is not known has
+Pure and quick: called more than once a scrape, on the agent's event loop. A figure that is not known has
 no series. The function imports the module that does the work, so that agents without the exporter do not load
 that module. A family that a page cannot have costs the exporter all its series.
 """
